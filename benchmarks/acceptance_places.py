@@ -263,7 +263,7 @@ def rendered(
     seed: int, test_robot: Robot | None = None, map_robot: Robot | None = None
 ) -> tuple[list[Dataset], Dataset]:
     """Render an office building: the runs of the map by day, and a night of 200 s."""
-    building = SyntheticBuilding(BuildingConfig(kind='office', seed=seed))
+    building = SyntheticBuilding(BuildingConfig(seed=seed))
     *by_day, night = with_robots(DEMO_RUNS, test_robot, map_robot)
     training: list[Dataset] = [SyntheticRun(building, run) for run in by_day]
     return training, SyntheticRun(building, replace(night, seconds=200.0))

@@ -69,7 +69,7 @@ def hall(folder: Path) -> Rendered:
     plan = PlanBuilder(width, height)
     plan.room(0, 0, width, height, 'hall')
     plan.edge(plan.node(MARGIN_M, MARGIN_M), plan.node(width - MARGIN_M, height - MARGIN_M))
-    config = BuildingConfig(kind='hall', seed=1, furniture=0.3)
+    config = BuildingConfig(seed=1, furniture=0.3)
     building, origin = SyntheticBuilding(config, plan.build()), CELL - low
     training = [robot.run(building, origin, number) for number, robot in enumerate(robots)]
     test = [robot.run(building, origin, number) for number, robot in enumerate(others, 100)]
@@ -119,7 +119,7 @@ def corridor(name: str) -> Rendered:
     ends = (0.0, 0.5 * MAPPED_S, MAPPED_S, min(truth[-1, 0], told[-1, 0]))
     parts = [_resampled(truth, told, ends[number], ends[number + 1]) for number in range(3)]
     plan, origin = _about(np.concatenate([part.truth[:, :2] for part in parts]))
-    building = SyntheticBuilding(BuildingConfig(kind='office', seed=1), plan)
+    building = SyntheticBuilding(BuildingConfig(seed=1), plan)
     lights = ('cloudy', 'sunny', 'night')
     runs = [
         part.run(building, origin, number, light)

@@ -44,7 +44,7 @@ AFTER = ', after localizing'
 
 def rendered_runs(seconds: float) -> list[Dataset]:
     """Two tours of a rendered building and a walk through it, all of one weather."""
-    building = SyntheticBuilding(BuildingConfig(kind='office', seed=21))
+    building = SyntheticBuilding(BuildingConfig(seed=21))
     tours = [RunConfig(f'tour{seed}', route='tour', seed=seed) for seed in (1, 2)]
     walk = RunConfig('walk', seconds=seconds, seed=3)
     return [SyntheticRun(building, config) for config in (*tours, walk)]

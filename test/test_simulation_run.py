@@ -1,10 +1,22 @@
+"""Rendered runs: their frames, the errors of their odometry, robots drawn at random, files."""
+
+import json
+
+from command import invoke
+from kbr_localization import se2, simulation
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.errors import DatasetError
+from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps, TRACK_M
+from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.simulation import (
     BuildingConfig,
+    Drive,
+    random_robot,
+    Robot,
+    RobotCamera,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
+    with_robots,
     write_building,
 )
 import numpy as np
@@ -19,8 +31,8 @@ def building():
     return SyntheticBuilding(SMALL)
 
 
-def test_a_run_is_a_dataset_with_regular_frames(building):
-    run = SyntheticRun(building, RUN)
+def test_a_run_is_a_dataset_with_regular_frames_that_are_always_rendered_alike(building):
+    run, again = SyntheticRun(building, RUN), SyntheticRun(building, RUN)
     assert isinstance(run, Dataset)
     assert len(run) == 15
     stamps = np.array([frame.stamp_ns for frame in run])
@@ -31,18 +43,21 @@ def test_a_run_is_a_dataset_with_regular_frames(building):
     assert {frame.label.split('-')[0] for frame in run} <= set(building.plan.kinds)
     with pytest.raises(IndexError):
         run[15]
+    np.testing.assert_array_equal(run[3].load_image(), again[3].load_image())
+    assert np.any(run[3].load_image() != again[4].load_image())
+
+
+def test_the_usual_robot_is_what_it_was(building):
+    run = SyntheticRun(building, RUN)
+    last = [-3.733050626875516, -6.117332872657729, -1.7658122403784775]
+    np.testing.assert_allclose(run.odometry.poses[-1], last, atol=1e-9)
+    assert run[7].load_image().mean() == pytest.approx(113.587, abs=0.05)
 
 
 def test_a_robot_that_is_too_fast_for_its_way_is_told_before_anything_is_rendered():
-    place = SyntheticBuilding(BuildingConfig('office', 14.0, width=64, height=48, texture=16))
+    place = SyntheticBuilding(BuildingConfig(size=14.0, width=64, height=48, texture=16))
     with pytest.raises(DatasetError, match=r'^run: .* into a wall at x .* lower its speed, 3 m/s'):
         SyntheticRun(place, RunConfig(route='tour', speed=3.0))
-
-
-def test_a_frame_is_always_rendered_alike(building):
-    first, second = SyntheticRun(building, RUN), SyntheticRun(building, RUN)
-    np.testing.assert_array_equal(first[3].load_image(), second[3].load_image())
-    assert np.any(first[3].load_image() != first[4].load_image())
 
 
 def test_a_tour_passes_every_place_in_both_directions(building):
@@ -55,9 +70,103 @@ def test_a_tour_passes_every_place_in_both_directions(building):
         assert turned.max() > 0.5 > -0.5 > turned.min()
 
 
-def test_a_building_is_written_as_cold_runs(tmp_path):
+def test_the_yaw_of_the_mount_turns_the_camera(building):
+    usual = SyntheticRun(building, RunConfig(seconds=2.0))
+    aside = RunConfig(seconds=2.0, robot=Robot(camera=RobotCamera(yaw=0.2)))
+    turned = SyntheticRun(building, aside)
+    pose = se2.compose(usual[2].reference, [0, 0, 0.2])
+    np.testing.assert_array_equal(turned[2].reference, usual[2].reference)
+    seen, there = turned[2].load_image().astype(float), building.render(pose).astype(float)
+    assert np.abs(seen - there).mean() < 0.6 * np.abs(seen - usual[2].load_image()).mean()
+
+
+def without_noise(**errors):
+    return OdometryNoise(along=0.0, across=0.0, turn=0.0, **{'yaw_bias': 0.0, **errors})
+
+
+def measured(poses, **errors):
+    """Whole motion (3,) that wheels with some errors report of true poses (m, 3)."""
+    track = Drive(poses).odometry(without_noise(**errors), np.random.default_rng(0))
+    return se2.between(track.poses[0], track.poses[-1])
+
+
+def straight(metres=10.0, steps=400):
+    return np.column_stack([np.linspace(0, metres, steps + 1), np.zeros((steps + 1, 2))])
+
+
+def turning(radians, steps=400):
+    return np.column_stack([np.zeros((steps + 1, 2)), np.linspace(0, radians, steps + 1)])
+
+
+def test_odometry_errors_have_the_size_asked_for():
+    noise, drive = OdometryNoise(), Drive(straight(1000.0, 40_000))
+    every_200_ms = drive.odometry(noise, np.random.default_rng(8)).poses[::4]
+    errors = se2.between(every_200_ms[:-1], every_200_ms[1:]) - [0.1, 0.0, 0.0]
+    np.testing.assert_allclose(
+        errors.std(axis=0), [noise.along, noise.across, noise.turn], rtol=0.05
+    )
+    assert errors[:, 2].mean() / 0.1 == pytest.approx(noise.yaw_bias, rel=0.1)
+
+
+def test_wheels_beside_the_pose_move_when_the_robot_turns_on_the_spot():
+    """The point at (a, b) goes by (R - 1) (a, b) in the frame in which it began."""
+    angle, offset = 1.1, np.array([-0.2, 0.07])
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    motion = measured(turning(angle), offset_x=offset[0], offset_y=offset[1])
+    np.testing.assert_allclose(motion, [*(rotation @ offset - offset), angle], atol=1e-9)
+    # and as far as the robot where it goes straight
+    ahead = measured(straight(), offset_x=offset[0], offset_y=offset[1])
+    np.testing.assert_allclose(ahead, [10.0, 0.0, 0.0], atol=1e-9)
+
+
+def test_angle_scales_and_drift_are_as_asked_for():
+    aside = [10 * np.cos(0.1), -10 * np.sin(0.1), 0.0]
+    np.testing.assert_allclose(measured(straight(), mounting=0.1), aside, atol=1e-9)
+    np.testing.assert_allclose(measured(straight(), forward_scale=0.97), [9.7, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(measured(turning(2.0), turn_scale=1.03), [0, 0, 2.06], atol=1e-9)
+    # a drift of d over s metres is an arc of radius 1 / d
+    drift, s = 0.03, 10.0
+    arc = [np.sin(drift * s) / drift, (1 - np.cos(drift * s)) / drift, drift * s]
+    np.testing.assert_allclose(measured(straight(s), yaw_bias=drift), arc, atol=5e-3)
+
+
+def test_slips_come_as_often_as_asked_for_and_turn_the_robot():
+    noise = without_noise(slip_rate=0.5, slip_size=0.04)
+    track = Drive(straight(400.0, 20_000)).odometry(noise, np.random.default_rng(1))
+    errors = se2.between(track.poses[:-1], track.poses[1:]) - [0.02, 0, 0]
+    slips = np.abs(errors[:, 2]) > 1e-6
+    assert slips.sum() == pytest.approx(200, abs=45)
+    np.testing.assert_allclose(np.abs(errors[slips, 2]), 0.04 / TRACK_M, atol=1e-9)
+    np.testing.assert_allclose(errors[slips, 0], 0.02, atol=1e-9)
+    assert 0.3 < np.mean(errors[slips, 2] > 0) < 0.7
+    np.testing.assert_allclose(errors[~slips], 0.0, atol=1e-9)
+    # whatever else is drawn is the same
+    rngs = [np.random.default_rng(1) for _ in range(2)]
+    for rng, rate in zip(rngs, (0.0, 0.5), strict=True):
+        reported_steps(np.ones((10, 3)), 10**8, OdometryNoise(slip_rate=rate), rng)
+    assert rngs[0].random() == rngs[1].random()
+
+
+def test_bad_odometry_is_refused():
+    with pytest.raises(ConfigurationError, match="'offset_x': expected a value in"):
+        OdometryNoise(offset_x=3.0)
+
+
+def test_drawn_robots_follow_from_their_seed_and_keep_their_bounds():
+    robots = [random_robot(seed) for seed in range(200)]
+    assert robots[5] == random_robot(5) != robots[6]
+    wheels = np.array([robot.odometry.wheels_on_robot for robot in robots])
+    np.testing.assert_allclose(np.abs(wheels[:, :2]).max(axis=0), [0.3, 0.1], atol=0.01)
+    for name, middle in (('forward_scale', 1.0), ('turn_scale', 1.0), ('yaw_bias', 0.0)):
+        values = [getattr(robot.odometry, name) - middle for robot in robots]
+        assert max(values) == pytest.approx(0.03, rel=0.05)
+        assert min(values) == pytest.approx(-0.03, rel=0.05)
+
+
+def test_a_building_is_written_as_cold_runs_that_say_what_was_drawn(tmp_path):
     calls = []
     runs = [RunConfig('one', seconds=2.0, seed=1), RunConfig('two', seconds=2.0, seed=2)]
+    runs[1] = with_robots(runs[1:], random_robot(5))[0]
     paths = write_building(
         tmp_path / 'out', 3, runs, SMALL, lambda *progress: calls.append(progress)
     )
@@ -73,24 +182,36 @@ def test_a_building_is_written_as_cold_runs(tmp_path):
             np.testing.assert_allclose(frame.odometry, original.odometry, atol=1e-5)
             difference = frame.load_image().astype(int) - original.load_image()
             assert np.abs(difference).mean() < 6
+    drawn = [json.loads((path / 'robot.json').read_text())['run']['robot'] for path in paths]
+    assert [robot['name'] for robot in drawn] == ['usual', 'random 5']
+    assert drawn[1]['odometry']['offset_x'] == random_robot(5).odometry.offset_x
+    assert drawn[0]['camera']['blur'] == 0.0
 
 
-def test_writing_a_building_refuses_taken_folders_and_names(tmp_path):
+def test_writing_a_building_refuses_taken_folders_and_names_and_leaves_no_half_done_one(tmp_path):
     runs = [RunConfig(seconds=1.0)]
     with pytest.raises(DatasetError, match='expected different names, got run, run'):
         write_building(tmp_path / 'out', runs=runs * 2, building=SMALL)
+
+    def interrupt(what, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_building(tmp_path / 'out', runs=runs, building=SMALL, progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / 'out').mkdir()
     (tmp_path / 'out' / 'file').write_text('')
     with pytest.raises(DatasetError, match='exists already'):
         write_building(tmp_path / 'out', runs=runs, building=SMALL)
 
 
-def test_an_interrupted_building_leaves_nothing(tmp_path):
-    def interrupt(what, done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_building(
-            tmp_path / 'out', runs=[RunConfig(seconds=2.0)], building=SMALL, progress=interrupt
-        )
-    assert list(tmp_path.iterdir()) == []
+def test_the_command_draws_the_robot_of_the_test_run_or_of_the_map(tmp_path, monkeypatch):
+    short = (RunConfig('mapped', route='tour', frame_rate=0.1), RunConfig('tested', seconds=1.0))
+    monkeypatch.setattr(simulation, 'DEMO_RUNS', short)
+    result = invoke('synth', tmp_path / 'out', '--seed', 11, '--robot', 5, '--map-robot', 6)
+    assert result.returncode == 0, result.stderr
+    names = {
+        path.parent.name: json.loads(path.read_text())['run']['robot']['name']
+        for path in (tmp_path / 'out').glob('*/robot.json')
+    }
+    assert names == {'mapped': 'random 6', 'tested': 'random 5'}

@@ -4,6 +4,7 @@ from helpers import SHARED_DATA
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation.metrics import recall_at
 from kbr_localization.simulation import BuildingConfig, LIGHTS, SyntheticBuilding
+from kbr_localization.simulation.robot import follow
 from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_kernel_falls_with_the_way_and_under_another_light_too():
     """What a filter needs: the farther the robot has driven, the less alike, however lit."""
     building = SyntheticBuilding(BuildingConfig(seed=4, width=320, height=240, texture=48))
     rng = np.random.default_rng(0)
-    poses = building.tour(rng).poses
+    poses = follow(building.plan, building.plan.tour(rng), 0.8, 0.1, rng).poses
     starts = np.arange(100, 1300, 100)
     day, night = (
         np.array([[building.render(poses[i + j], light, rng) for j in AHEAD] for i in starts])

@@ -115,9 +115,8 @@ def play(
     if profile := shared_file('config/fastdds.xml'):
         os.environ.setdefault(profile_variable(), str(profile))
     from kbr_localization.ros import player
-    from kbr_localization.ros.config import PlayerConfig
 
-    options = PlayerConfig(
+    options = player.PlayerOptions(
         rate=rate,
         start=start,
         duration=duration,
@@ -128,7 +127,7 @@ def play(
     dataset = reading.open(run)
     with terminal_progress() as progress:
         played = player.play(dataset, options, progress, arguments)
-    console.note(played)
+    console.note(str(played))
 
 
 def _remappings(texts: Sequence[str]) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
-from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
+from kbr_localization.ros.config import InitialPose, NodeConfig, RecorderConfig
+from kbr_localization.ros.player import PlayerParameters
 import yaml
 
 YAML_HEAD = """\
@@ -94,7 +95,7 @@ NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
         ),
     ),
     ('recorder_node', RECORDER_TOPICS, (('Parameters', '', RecorderConfig),)),
-    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerConfig),)),
+    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerParameters),)),
 )
 """Each node with its topics, and its parameters by title and prefix."""
 TABLE_HEAD = '| name | default | |\n|---|---|---|\n'

@@ -1,12 +1,9 @@
-"""
-Floor plans of three kinds of buildings with look-alike places.
-
-A plan is a grid of free space, the walls around it, and a graph of ways through it.
-"""
+"""Floor plans of look-alike places: free cells, the walls around them, a graph of ways."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 import itertools
 
 from kbr_localization.errors import DatasetError
@@ -27,8 +24,8 @@ class Walls:
     """
     Flat pieces of wall, as seen from the free side.
 
-    `start`: (n, 2) the end on the left hand, metres. `right`: (n, 2) unit vectors along the wall
-    to the right hand. `length`: (n,) metres. `region`: (n,) index of the region in front.
+    `start`: (n, 2) left end, metres. `right`: (n, 2) unit vectors from there to the right end.
+    `length`: (n,) metres. `region`: (n,) index of the region in front.
     """
 
     start: FloatArray
@@ -38,7 +35,7 @@ class Walls:
 
     @property
     def normal(self) -> FloatArray:
-        """Return the unit vectors (n, 2) from the wall into the free space."""
+        """Unit vectors (n, 2) from the wall into the free space."""
         return np.stack([self.right[:, 1], -self.right[:, 0]], axis=-1)
 
 
@@ -60,14 +57,6 @@ class FloorPlan:
     edges: Rows
     lamps: FloatArray
 
-    @property
-    def outside(self) -> NDArray[np.bool_]:
-        """Whether each wall (n,) has the world outside of the building behind it."""
-        size = np.array(self.region.shape[::-1]) * CELL
-        middle = self.walls.start + 0.5 * self.walls.length[:, np.newaxis] * self.walls.right
-        behind = middle - 1.5 * CELL * self.walls.normal
-        return np.asarray(np.any((behind < 0) | (behind > size), axis=1))
-
     def cells(self, points: FloatArray) -> tuple[Rows, Rows]:
         """Rows and columns of the cells that hold points (..., 2), clipped to the grid."""
         index = np.floor(np.asarray(points) / CELL).astype(np.int64)
@@ -77,6 +66,53 @@ class FloorPlan:
     def is_free(self, points: FloatArray) -> NDArray[np.bool_]:
         """Whether points (..., 2) lie in free space."""
         return np.asarray(self.region[self.cells(points)] != SOLID)
+
+    @cached_property
+    def neighbours(self) -> list[list[int]]:
+        """Nodes that each node has an edge to."""
+        neighbours: list[list[int]] = [[] for _ in self.nodes]
+        for a, b in self.edges.tolist():
+            neighbours[a].append(b)
+            neighbours[b].append(a)
+        return neighbours
+
+    def random_walk(self, length: float, rng: np.random.Generator) -> list[int]:
+        """Nodes of a way of at least `length` metres that turns back in dead ends only."""
+        nodes, covered = [int(rng.integers(len(self.nodes)))], 0.0
+        while covered < length:
+            near = self.neighbours[nodes[-1]]
+            nodes.append(int(rng.choice([n for n in near if n not in nodes[-2:-1]] or near)))
+            covered += float(np.hypot(*(self.nodes[nodes[-1]] - self.nodes[nodes[-2]])))
+        return nodes
+
+    def tour(self, rng: np.random.Generator) -> list[int]:
+        """
+        Nodes of a closed way that takes every edge once in each direction.
+
+        Such a way exists in any connected plan (every node has as many ways in as out); it is
+        found by Hierholzer's algorithm.
+        """
+        untaken = [rng.permutation(near).tolist() for near in self.neighbours]
+        trail, way = [int(rng.integers(len(self.nodes)))], []
+        while trail:
+            onward = untaken[trail[-1]]
+            if not onward:
+                way.append(trail.pop())
+                continue
+            chosen = next((node for node in onward if node not in trail[-2:-1]), onward[0])
+            onward.remove(chosen)
+            trail.append(chosen)
+        return way[::-1]
+
+    def path(self, nodes: list[int], offset: float = 0.0) -> tuple[FloatArray, FloatArray]:
+        """Corners (k, 2) of a way that keeps `offset` metres to the right, and metres to each."""
+        corners = self.nodes[nodes]
+        steps = np.diff(corners, axis=0)
+        right = np.stack([steps[:, 1], -steps[:, 0]], axis=1) / np.hypot(*steps.T)[:, np.newaxis]
+        ends = [corners[:-1] + offset * right, corners[1:] + offset * right]
+        points = np.stack(ends, axis=1).reshape(-1, 2)
+        metres = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points, axis=0).T))])
+        return points, metres
 
 
 class PlanBuilder:
@@ -90,21 +126,21 @@ class PlanBuilder:
         self._nodes: list[tuple[float, float]] = []
         self._edges: list[tuple[int, int]] = []
 
+    def doorway(self, x: float, y: float, width: float, height: float) -> None:
+        """Free a rectangle without lamps with its lower left corner at (x, y)."""
+        self._fill(x, y, width, height, len(self._kinds))
+        self._kinds.append('doorway')
+
     def room(
         self, x: float, y: float, width: float, height: float, kind: str, lamp_spacing: float = 3.0
     ) -> None:
-        """Free a rectangle with its lower left corner at (x, y); `kind` decides its looks."""
+        """Free a rectangle; `kind` decides its looks."""
         self._fill(x, y, width, height, len(self._kinds))
         self._kinds.append(kind)
         columns, rows = (max(1, round(extent / lamp_spacing)) for extent in (width, height))
         xs = x + (np.arange(columns) + 0.5) * width / columns
         ys = y + (np.arange(rows) + 0.5) * height / rows
         self._lamps += [(float(a), float(b)) for a in xs for b in ys]
-
-    def doorway(self, x: float, y: float, width: float, height: float) -> None:
-        """Free a passage."""
-        self._fill(x, y, width, height, len(self._kinds))
-        self._kinds.append('doorway')
 
     def block(self, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle again: a pillar, a shelf; lamps and furniture must not be there."""
@@ -121,10 +157,6 @@ class PlanBuilder:
         """Connect two nodes by a straight way."""
         self._edges.append((a, b))
 
-    def chain(self, nodes: list[int]) -> None:
-        """Connect each node with the next."""
-        self._edges += itertools.pairwise(nodes)
-
     def build(self) -> FloorPlan:
         """Finish the plan; raises DatasetError when a way leads through a wall."""
         plan = FloorPlan(
@@ -136,8 +168,7 @@ class PlanBuilder:
             lamps=np.array(self._lamps, dtype=np.float64) + CELL,
         )
         fractions = np.linspace(0, 1, 200)[:, np.newaxis]
-        for a, b in plan.edges:
-            begin, end = plan.nodes[a], plan.nodes[b]
+        for begin, end in plan.nodes[plan.edges]:
             if not np.all(plan.is_free(begin + fractions * (end - begin))):
                 raise DatasetError(
                     f'floor plan: the way from {begin} to {end} leads through a wall'
@@ -153,25 +184,18 @@ def _trace_walls(region: NDArray[np.int32]) -> Walls:
     """Trace the boundary between free and solid cells, seen from each of the four sides."""
     pieces = []
     rows, columns = region.shape
-    # corner (column, row) of the grid turned by quarter turns, back in the grid
-    back = (
-        lambda x, y: (x, y),
-        lambda x, y: (columns - y, x),
-        lambda x, y: (columns - x, rows - y),
-        lambda x, y: (y, rows - x),
-    )
-    for quarter_turns in range(4):
-        # turn the grid so that the solid cell is always the next row up
-        turned = np.rot90(region, quarter_turns)
-        for row in range(1, turned.shape[0]):
+    # turn the grid so that the solid cell is always the next row up, and its corners, complex
+    # numbers of column and row, back again
+    for turns, origin in enumerate((0, columns, complex(columns, rows), complex(0, rows))):
+        turned = np.rot90(region, turns)
+        for row in range(1, len(turned)):
             front = np.where(turned[row] == SOLID, turned[row - 1], SOLID)
-            for left, right in _runs(front):
-                start, stop = (
-                    np.array(back[quarter_turns](float(column), float(row))) * CELL
-                    for column in (left, right)
-                )
-                length = float(np.hypot(*(stop - start)))
-                pieces.append((*start, *((stop - start) / length), length, int(front[left])))
+            for ends in _runs(front):
+                start, stop = (origin + 1j**turns * complex(column, row) for column in ends)
+                length = abs(stop - start)
+                right = (stop - start) / length
+                where = (start.real * CELL, start.imag * CELL, right.real, right.imag)
+                pieces.append((*where, length * CELL, int(front[ends[0]])))
     table = np.array(pieces, dtype=np.float64)
     return Walls(table[:, 0:2], table[:, 2:4], table[:, 4], table[:, 5].astype(np.int64))
 
@@ -189,115 +213,37 @@ def _runs(front: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def office(size: float, rng: np.random.Generator) -> FloorPlan:
-    """
-    Draw parallel corridors of the same looks, joined at both ends, with rooms between them.
-
-    `size` is the length of a corridor in metres; two of three rooms stand open.
-    """
-    corridors, block = 3, 4.0
-    pitch = CORRIDOR + block
+    """Draw equal corridors of `size` metres, joined at both ends, two of three rooms open."""
+    corridors, depth = 3, 4.0
+    pitch = CORRIDOR + depth
     plan = PlanBuilder(size, CORRIDOR + (corridors - 1) * pitch)
+    ends = (CORRIDOR / 2, size - CORRIDOR / 2)
+    stops = []
     for index in range(corridors):
         plan.room(0, index * pitch, size, CORRIDOR, 'corridor')
-    height = (corridors - 1) * pitch - CORRIDOR
+        stops.append([(x, plan.node(x, index * pitch + CORRIDOR / 2)) for x in ends])
     for x in (0.0, size - CORRIDOR):
-        plan.room(x, CORRIDOR, CORRIDOR, height, 'crossing')
-    stops: list[list[tuple[float, int]]] = []
-    for index in range(corridors):
-        y = index * pitch + CORRIDOR / 2
-        ends = (CORRIDOR / 2, size - CORRIDOR / 2)
-        stops.append([(x, plan.node(x, y)) for x in ends])
-    for index in range(corridors - 1):
-        below, above = stops[index], stops[index + 1]
-        for end in range(2):
-            plan.edge(below[end][1], above[end][1])
-        _office_rooms(plan, size, index * pitch + CORRIDOR, block, (below, above), rng)
-    for along in stops:
-        # doors that face each other share a node
-        plan.chain([node for _, node in sorted(set(along))])
-    return plan.build()
-
-
-def _office_rooms(
-    plan: PlanBuilder,
-    size: float,
-    low: float,
-    height: float,
-    stops: tuple[list[tuple[float, int]], list[tuple[float, int]]],
-    rng: np.random.Generator,
-) -> None:
-    """Rooms between the corridors below and above; open ones get a way in from one of them."""
+        plan.room(x, CORRIDOR, CORRIDOR, (corridors - 1) * pitch - CORRIDOR, 'crossing')
     count = max(1, int((size - 2 * CORRIDOR - WALL) // 4.0))
     width = np.floor((size - 2 * CORRIDOR - WALL) / count / CELL) * CELL
-    for index in range(count):
-        if rng.random() > 0.67:
-            continue
-        x = CORRIDOR + WALL + index * width
-        plan.room(x, low + WALL, width - WALL, height - 2 * WALL, 'room', 2.5)
-        side = int(rng.integers(2))
-        door_x = x + CELL * int(rng.integers(1, int((width - WALL - DOOR) / CELL)))
-        plan.doorway(door_x, low if side == 0 else low + height - WALL, DOOR, WALL)
-        middle = door_x + DOOR / 2
-        inside = plan.node(middle, low + height / 2)
-        outside = plan.node(middle, low + (-CORRIDOR / 2 if side == 0 else height + CORRIDOR / 2))
-        plan.edge(inside, outside)
-        stops[side].append((middle, outside))
-
-
-def rooms(size: float, rng: np.random.Generator) -> FloorPlan:
-    """
-    Draw a grid of equal rooms with doorways between neighbours, `size` metres wide.
-
-    Every doorway of the bottom row and of the columns is there, others by chance.
-    """
-    columns, rows = max(2, int(size // 5.0)), 3
-    width, height = 5.0, 4.5
-    plan = PlanBuilder(columns * width - WALL, rows * height - WALL)
-    centres: list[list[int]] = [[] for _ in range(rows)]
-    for row, column in np.ndindex(rows, columns):
-        x, y = column * width, row * height
-        plan.room(x, y, width - WALL, height - WALL, 'room', 2.5)
-        centres[row].append(plan.node(x + width / 2, y + height / 2))
-    for row, column in np.ndindex(rows, columns):
-        x, y = column * width, row * height
-        if row + 1 < rows:
-            plan.doorway(x + width / 2 - DOOR / 2, y + height - WALL, DOOR, WALL)
-            plan.edge(centres[row][column], centres[row + 1][column])
-        if column + 1 < columns and (row == 0 or rng.random() < 0.6):
-            plan.doorway(x + width - WALL, y + height / 2 - DOOR / 2, WALL, DOOR)
-            plan.edge(centres[row][column], centres[row][column + 1])
+    for index, sides in enumerate(itertools.pairwise(stops)):
+        low = index * pitch + CORRIDOR
+        for (_, below), (_, above) in zip(sides[0][:2], sides[1][:2], strict=True):
+            plan.edge(below, above)
+        for column in range(count):
+            if rng.random() > 0.67:
+                continue
+            x = CORRIDOR + WALL + column * width
+            plan.room(x, low + WALL, width - WALL, depth - 2 * WALL, 'room', 2.5)
+            side = int(rng.integers(2))
+            door_x = x + CELL * int(rng.integers(1, int((width - WALL - DOOR) / CELL)))
+            plan.doorway(door_x, low if side == 0 else low + depth - WALL, DOOR, WALL)
+            middle, beyond = door_x + DOOR / 2, (-CORRIDOR / 2, depth + CORRIDOR / 2)[side]
+            inside, outside = (plan.node(middle, low + y) for y in (depth / 2, beyond))
+            plan.edge(inside, outside)
+            sides[side].append((middle, outside))
+    for along in stops:
+        # doors that face each other share a node
+        for (_, a), (_, b) in itertools.pairwise(sorted(set(along))):
+            plan.edge(a, b)
     return plan.build()
-
-
-def hall(size: float, rng: np.random.Generator) -> FloorPlan:
-    """
-    Draw one wide space with equal rows of shelves, as in a store, and a pillar here and there.
-
-    `size` is the length of the hall in metres; its aisles are 2.5 m wide.
-    """
-    shelves, depth, aisle = 4, 1.0, 2.5
-    pitch = depth + aisle
-    margin = 3.0
-    height = shelves * pitch + aisle
-    plan = PlanBuilder(size, height)
-    plan.room(0, 0, size, height, 'hall', 4.0)
-    length = np.floor((size - 3 * margin) / 2 / CELL) * CELL
-    starts = (margin, size - margin - length)
-    for index in range(shelves):
-        for x in starts:
-            plan.block(x, aisle + index * pitch, length, depth)
-    xs = (margin / 2, size / 2, size - margin / 2)
-    grid = np.array(
-        [[plan.node(x, aisle / 2 + row * pitch) for x in xs] for row in range(shelves + 1)]
-    )
-    for line in [*grid, *grid.T]:
-        plan.chain([int(node) for node in line])
-    # pillars next to the ways, where the aisles cross
-    for row in range(shelves):
-        if rng.random() < 0.5:
-            plan.block(0.5, aisle + row * pitch + 0.25, 0.5, 0.5)
-    return plan.build()
-
-
-PLANS = {'office': office, 'rooms': rooms, 'hall': hall}
-"""Kinds of buildings by name."""

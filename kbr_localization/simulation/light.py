@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
-from kbr_localization.configuration import parameter, validate
 from kbr_localization.simulation.floor_plan import CELL, FloorPlan, SOLID
 import numpy as np
 from numpy.typing import NDArray
 
 FloatGrid = NDArray[Any]
+Pixels = NDArray[Any]  # OpenCV's type stubs do not say which type of pixel a function returns
 
 AMBIENT = 0.35
 LAMP_REACH = 1.6  # metres over which a lamp's light falls to one half
@@ -22,18 +22,15 @@ LEAK = 0.2  # fraction of a lamp's light that reaches other regions, through ope
 class Light:
     """Light in the building and exposure of the camera during one run."""
 
-    lamps: float = parameter(0.8, 'brightness of the lamps', 0.0, 2.0)
-    daylight: float = parameter(0.7, 'brightness outside of the windows', 0.0, 2.0)
-    spread: float = parameter(0.25, 'relative spread of the lamps', 0.0, 1.0)
-    broken: float = parameter(0.1, 'fraction of the lamps that are off', 0.0, 1.0)
-    gradient: float = parameter(0.15, 'fall of brightness across the image', 0.0, 0.9)
-    gain: float = parameter(1.0, 'brightness of the image after exposure', 0.2, 4.0)
-    gamma: float = parameter(1.0, 'exponent of the camera response', 0.3, 3.0)
-    noise: float = parameter(2.5, 'standard deviation of the sensor noise, grey levels', 0.0, 50.0)
-    seed: int = parameter(0, 'which lamps are weak or off, and how the image falls off', 0)
-
-    def __post_init__(self) -> None:
-        validate(self)
+    lamps: float = 0.8  # brightness of the lamps
+    daylight: float = 0.7  # brightness outside of the windows
+    spread: float = 0.25  # relative spread of the lamps
+    broken: float = 0.1  # fraction of the lamps that are off
+    gradient: float = 0.15  # fall of brightness across the image
+    gain: float = 1.0  # brightness of the image after exposure
+    gamma: float = 1.0  # exponent of the camera response
+    noise: float = 2.5  # standard deviation of the sensor noise, grey levels
+    seed: int = 0  # which lamps are weak or off, and how the image falls off
 
 
 LIGHTS = {
@@ -72,21 +69,28 @@ def light_grid(plan: FloorPlan, light: Light) -> FloatGrid:
     return np.asarray(np.where(weight > 0, smooth, grid), np.float32)
 
 
+def shade(image: Pixels, factor: FloatGrid) -> Pixels:
+    """Multiply an image (h, w) by a factor (h, w)."""
+    return np.asarray(cv2.multiply(image, np.asarray(factor, np.float32), dtype=cv2.CV_8U))
+
+
+def centred(shape: tuple[int, ...]) -> tuple[FloatGrid, FloatGrid]:
+    """Rows and columns (height, width) of the pixels of an image, from -1 to 1."""
+    y, x = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
+    return 2 * y / shape[0] - 1, 2 * x / shape[1] - 1
+
+
 def vignette(shape: tuple[int, int], light: Light) -> FloatGrid:
     """Factor (height, width) of the lens' falloff and the gradient of a light, around 1."""
-    y, x = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
-    y, x = 2 * y / shape[0] - 1, 2 * x / shape[1] - 1
+    y, x = centred(shape)
     angle = np.random.default_rng([light.seed, 8]).uniform(0, 2 * np.pi)
     slope = light.gradient * (np.cos(angle) * x + np.sin(angle) * y)
     return np.asarray((1 - 0.12 * (x**2 + y**2)) * (1 + slope), np.float32)
 
 
-def response(light: Light, mean: float, target: float = 115.0) -> NDArray[np.uint8]:
-    """
-    Look-up table (256,) of an exposure that goes part of the way to the target brightness.
-
-    `mean`: the mean grey level before it.
-    """
-    exposure = float(np.clip((target / max(mean, 1.0)) ** 0.8, 0.5, 2.0)) * light.gain
+def expose(image: Pixels, light: Light) -> Pixels:
+    """Apply an exposure that goes part of the way to a mean grey level of 115, and the gamma."""
+    mean = float(image[::8, ::8].mean())
+    exposure = float(np.clip((115.0 / max(mean, 1.0)) ** 0.8, 0.5, 2.0)) * light.gain
     levels = np.minimum(np.arange(256) * (exposure / 255), 1.0) ** light.gamma
-    return np.asarray(np.rint(255 * levels), np.uint8)
+    return np.asarray(cv2.LUT(image, np.asarray(np.rint(255 * levels), np.uint8)))

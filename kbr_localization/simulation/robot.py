@@ -1,4 +1,4 @@
-"""A robot that drives through a rendered building: its camera and the errors of its odometry."""
+"""A robot that drives through a rendered building: its camera, its way, and its odometry."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from dataclasses import dataclass, field, replace
 import math
 
 import cv2
-from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.odometry_noise import OdometryNoise
-from kbr_localization.errors import ConfigurationError
-from kbr_localization.simulation.light import Light
+from kbr_localization import se2
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.odometry_noise import (
+    OdometryNoise,
+    random_origin,
+    reported_steps,
+)
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.light import centred, Light, Pixels, shade
 from kbr_localization.simulation.renderer import Camera
-from kbr_localization.simulation.textures import Pixels
 import numpy as np
 
-VIEWS = (20.0, 140.0)  # degrees: bounds of a field of view
+RATE = 20  # poses per second of a drive, as COLD's odometry has
+STEP_NS = 10**9 // RATE
+REST = 10  # poses at rest before and after a drive
+FINE = 0.02  # metres between the points of a path that is followed
+LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 
 @dataclass(frozen=True)
@@ -28,28 +37,16 @@ class RobotCamera:
     mounted carelessly, not for one that looks down.
     """
 
-    height: float = parameter(1.0, 'metres above the floor', 0.2, 2.5)
-    pitch: float = parameter(0.0, 'radians, positive looks down', -0.35, 0.35)
-    yaw: float = parameter(0.0, 'radians to the left of straight ahead', -0.8, 0.8)
-    view: float = parameter(
-        0.0, "horizontal field of view, degrees; 0 is the building's", 0.0, VIEWS[1]
-    )
-    vignetting: float = parameter(0.0, 'fraction of the light that corners lose', 0.0, 0.9)
-    blur: float = parameter(0.0, 'Gaussian blur, pixels of an image 640 wide', 0.0, 10.0)
-    gain: float = parameter(1.0, 'factor on the brightness', 0.2, 5.0)
-    gamma: float = parameter(1.0, 'factor on the exponent of the response', 0.3, 3.0)
-    noise: float = parameter(1.0, 'factor on the sensor noise', 0.0, 10.0)
-    flicker: float = parameter(
-        0.0, 'relative spread of the exposure from image to image', 0.0, 1.0
-    )
-
-    def __post_init__(self) -> None:
-        validate(self)
-        if 0.0 < self.view < VIEWS[0]:
-            raise ConfigurationError(
-                f"parameter 'view': expected 0 or a value in [{VIEWS[0]}, {VIEWS[1]}] degrees, "
-                f'got {self.view}'
-            )
+    height: float = 1.0  # metres above the floor
+    pitch: float = 0.0  # radians, positive looks down
+    yaw: float = 0.0  # radians to the left of straight ahead
+    view: float = 0.0  # horizontal field of view, degrees; 0 is the building's
+    vignetting: float = 0.0  # fraction of the light that corners lose
+    blur: float = 0.0  # standard deviation, pixels of an image 640 wide
+    gain: float = 1.0  # factor on the brightness
+    gamma: float = 1.0  # factor on the exponent of the response
+    noise: float = 1.0  # factor on the sensor noise
+    flicker: float = 0.0  # relative spread of the exposure from image to image
 
     def mounted(self, camera: Camera, shake: float = 0.0) -> Camera:
         """Return a building's camera as mounted on this robot, `shake` pixels out of level."""
@@ -63,16 +60,10 @@ class RobotCamera:
     def seen_through_lens(self, image: Pixels) -> Pixels:
         """Blur an image and darken its corners."""
         if self.blur > 0:
-            sigma = self.blur * image.shape[1] / 640
-            image = cv2.GaussianBlur(image, (0, 0), sigma)
+            image = cv2.GaussianBlur(image, (0, 0), self.blur * image.shape[1] / 640)
         if self.vignetting > 0:
-            height, width = image.shape[:2]
-            y, x = np.mgrid[:height, :width].astype(np.float32)
-            y, x = 2 * y / height - 1, 2 * x / width - 1
-            factor = np.asarray(1 - self.vignetting * (x**2 + y**2) / 2, np.float32)
-            if image.ndim == 3:
-                factor = np.repeat(factor[:, :, np.newaxis], 3, axis=2)
-            image = cv2.multiply(image, factor, dtype=cv2.CV_8U)
+            y, x = centred(image.shape)
+            image = shade(image, 1 - self.vignetting * (x**2 + y**2) / 2)
         return image
 
     def exposed(self, light: Light, rng: np.random.Generator | None) -> Light:
@@ -80,8 +71,6 @@ class RobotCamera:
         flicker = 1.0
         if rng is not None and self.flicker > 0:
             flicker = math.exp(self.flicker * rng.normal())
-        if (self.gain * flicker, self.gamma, self.noise) == (1.0, 1.0, 1.0):
-            return light
         return replace(
             light,
             gain=float(np.clip(light.gain * self.gain * flicker, 0.2, 4.0)),
@@ -132,3 +121,86 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
         slip_size=rng.uniform(0.01, 0.05),
     )
     return Robot(f'random {seed}', camera, odometry)
+
+
+@dataclass(frozen=True)
+class Drive:
+    """True poses (m, 3) at 20 Hz from time 0 on."""
+
+    poses: FloatArray
+
+    @property
+    def stamps_ns(self) -> se2.StampArray:
+        """Times (m,) in nanoseconds since the start of the drive."""
+        return np.arange(len(self.poses), dtype=np.int64) * STEP_NS
+
+    def at(self, stamps_ns: se2.StampArray) -> FloatArray:
+        """Poses (q, 3) at times within the drive."""
+        return se2.interpolate(self.stamps_ns, self.poses, stamps_ns)
+
+    def odometry(self, noise: OdometryNoise, rng: np.random.Generator) -> OdometryTrack:
+        """
+        Odometry from a random origin, with the errors of the wheels.
+
+        Its poses are of the wheels' point, which may be offset from the point of the true poses.
+        """
+        steps = se2.between(self.poses[:-1], self.poses[1:])
+        reported = reported_steps(steps, STEP_NS, noise, rng)
+        return OdometryTrack(self.stamps_ns, se2.chain(random_origin(rng), reported))
+
+    def turn_rates(self) -> FloatArray:
+        """Turn rates (m,) in rad/s, the central difference over two steps."""
+        turns = se2.wrap_angle(np.diff(self.poses[:, 2]))
+        padded = np.concatenate([[0.0], turns, [0.0]])
+        return np.asarray((padded[:-1] + padded[1:]) * (RATE / 2))
+
+
+def follow(
+    plan: FloorPlan, nodes: list[int], speed: float, wander: float, rng: np.random.Generator
+) -> Drive:
+    """
+    Drive along nodes at up to `speed` m/s, off the line by about `wander` metres.
+
+    The robot steers to a point ahead of it (pure pursuit), slows down in turns and turns on the
+    spot where it has to; accelerations are limited.
+    """
+    path = _fine_path(plan, nodes, wander, rng)
+    last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
+    x, y, heading = float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0])
+    poses, target, speed_now, turn_now = [(x, y, heading)] * REST, 0, 0.0, 0.0
+    while target < last or speed_now > 0.05:
+        while target < last and math.hypot(path[target, 0] - x, path[target, 1] - y) < LOOK_AHEAD:
+            target += 1
+        ahead, aside = float(path[target, 0]) - x, float(path[target, 1]) - y
+        distance = math.hypot(ahead, aside)
+        error = math.remainder(math.atan2(aside, ahead) - heading, 2 * math.pi)
+        wanted = speed * max(0.0, 1.0 - abs(error) / 0.9)
+        if target == last:
+            wanted = min(wanted, distance) if distance > 0.1 else 0.0
+        turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
+        speed_now = _limited(speed_now, wanted, 0.8 / RATE)
+        turn_now = _limited(turn_now, turn, 4.0 / RATE)
+        # along an arc, by its chord
+        step, middle = speed_now / RATE, heading + turn_now / RATE / 2
+        x, y = x + step * math.cos(middle), y + step * math.sin(middle)
+        heading += turn_now / RATE
+        poses.append((x, y, heading))
+    result = np.array([*poses, *[poses[-1]] * REST])
+    result[:, 2] = se2.wrap_angle(result[:, 2])
+    return Drive(result)
+
+
+def _fine_path(
+    plan: FloorPlan, nodes: list[int], wander: float, rng: np.random.Generator
+) -> FloatArray:
+    """Points of a way every `FINE` metres, shifted at random every 3 m."""
+    corners, metres = plan.path(nodes)
+    at = np.arange(0.0, metres[-1] + FINE, FINE)
+    path = np.stack([np.interp(at, metres, line) for line in corners.T], axis=1)
+    knots = rng.normal(0, wander, (2, int(metres[-1] / 3.0) + 2))
+    shift = [np.interp(at / 3.0, np.arange(line.size), line) for line in knots]
+    return np.asarray(path + np.clip(np.stack(shift, axis=1), -2 * wander, 2 * wander))
+
+
+def _limited(value: float, wanted: float, step: float) -> float:
+    return max(value - step, min(value + step, wanted))

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools
 import json
+import math
 from pathlib import Path
 
+import cv2
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold import DRAWN, fill_cold_run
@@ -22,16 +24,117 @@ from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress, silent
-from kbr_localization.simulation import driving
-from kbr_localization.simulation.driving import Drive
-from kbr_localization.simulation.light import LIGHTS
-from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
-from kbr_localization.simulation.robot import Robot
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import sprites
+from kbr_localization.simulation.floor_plan import FloorPlan, office
+from kbr_localization.simulation.light import (
+    expose,
+    FloatGrid,
+    Light,
+    light_grid,
+    LIGHTS,
+    Pixels,
+    shade,
+    vignette,
+)
+from kbr_localization.simulation.renderer import Atlas, Camera, cast
+from kbr_localization.simulation.robot import Drive, follow, RATE, Robot, RobotCamera, STEP_NS
+from kbr_localization.simulation.textures import Style
 import numpy as np
 
+WALL_HEIGHT, CAMERA_HEIGHT, VIEW = 2.75, 1.0, 68.9  # metres; degrees from left to right
+KEPT_LIGHTS = 3  # texture atlases of lights that a building keeps, of tens of megabytes each
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end in 2038
 EXPOSURE_S = {'cloudy': 0.02, 'sunny': 0.01, 'night': 0.03}  # in which a turning camera blurs
+
+
+@dataclass(frozen=True)
+class BuildingConfig:
+    """A building and the camera that drives through it."""
+
+    size: float = parameter(18.0, 'metres along the corridors', 14.0, 40.0)
+    seed: int = parameter(0, 'of plan, textures and furniture', 0)
+    furniture: float = parameter(0.08, 'pieces of furniture per metre of wall', 0.0, 2.0)
+    width: int = parameter(640, 'pixels of an image from left to right', 16, 4096)
+    height: int = parameter(480, 'pixels of an image from top to bottom', 16, 4096)
+    texture: int = parameter(96, 'pixels per metre of wall', 16, 96)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class SyntheticBuilding:
+    """
+    A building that renders on demand.
+
+    `plan`: its floor plan, by default an office of the configured size. `camera`: the pinhole
+    camera of its images. `characters`: the people who walk in it.
+    """
+
+    def __init__(
+        self, config: BuildingConfig | None = None, plan: FloorPlan | None = None
+    ) -> None:
+        self.config = config or BuildingConfig()
+        rng = np.random.default_rng([self.config.seed, 1])
+        self.plan = plan or office(self.config.size, rng)
+        style = Style(self.config.seed, self.config.texture, WALL_HEIGHT)
+        self._atlas = Atlas(self.plan, style, rng)
+        self.characters = [sprites.person(rng) for _ in range(6)]
+        pieces = [sprites.furniture(rng) for _ in range(8)]
+        self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
+        width, height = self.config.width, self.config.height
+        focal = width / 2 / math.tan(math.radians(VIEW) / 2)
+        self.camera = Camera(width, height, focal, CAMERA_HEIGHT, WALL_HEIGHT)
+        self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
+        self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
+
+    def render(
+        self,
+        pose: FloatArray,
+        light: Light = LIGHTS['cloudy'],
+        rng: np.random.Generator | None = None,
+        people: Sequence[sprites.Item] = (),
+        turn: float = 0.0,
+        eye: RobotCamera | None = None,
+    ) -> Image:
+        """
+        Take a picture at a pose (3,) of the camera, which must lie in free space.
+
+        `rng` draws sensor noise and the camera's shaking; without it there is neither. `people`:
+        sprites and the points (2,) where they stand. `turn`: radians turned during the exposure.
+        `eye`: how the camera is mounted and what it does to the image; its yaw is in the pose.
+        Returns uint8 (height, width). Raises DatasetError for a pose inside of a wall.
+        """
+        pose = np.asarray(pose, dtype=np.float64)
+        if pose.shape != (3,) or not np.all(np.isfinite(pose)) or not self.plan.is_free(pose[:2]):
+            raise DatasetError(
+                f'cannot render: expected a pose (x, y, heading) in free space, got {pose}'
+            )
+        atlas, grid, falloff = self._scene(light)
+        eye = eye or RobotCamera(height=CAMERA_HEIGHT)
+        camera = eye.mounted(self.camera, 0.0 if rng is None else rng.normal(0, 1.5))
+        hits = cast(self.plan.walls, camera, pose)
+        image = self._atlas.view(atlas, camera, pose, hits)
+        items = [*self._furniture, *people]
+        lit = np.array([grid[self.plan.cells(point)] for _, point in items])
+        sprites.put(image, camera, pose, hits, items, lit)
+        smear = round(abs(turn) * camera.focal)
+        image = shade(cv2.blur(image, (smear, 1)) if smear > 1 else image, falloff)
+        image, light = eye.seen_through_lens(image), eye.exposed(light, rng)
+        image = expose(image, light)
+        return image if rng is None else self._add_noise(image, light.noise, rng)
+
+    def _light_up(self, light: Light) -> tuple[Pixels, FloatGrid, FloatGrid]:
+        """Lit textures, brightness of the plan's cells, and falloff over the image."""
+        falloff = vignette((self.camera.height, self.camera.width), light)
+        return self._atlas.lit(light), light_grid(self.plan, light), falloff
+
+    def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
+        row, column = rng.integers(0, 65, 2)
+        height, width = image.shape[:2]
+        noise: FloatGrid = self._noise[row : row + height, column : column + width]  # noqa: E203
+        return np.asarray(cv2.add(image, noise * np.float32(sigma), dtype=cv2.CV_8U))
 
 
 @dataclass(frozen=True)
@@ -70,10 +173,8 @@ def with_robots(
     runs: Sequence[RunConfig], test: Robot | None, mapping: Robot | None = None
 ) -> tuple[RunConfig, ...]:
     """Put robots on runs: `mapping` on the tours, `test` on the others; None changes nothing."""
-    chosen = [mapping if run.route == 'tour' else test for run in runs]
-    return tuple(
-        replace(run, robot=robot or run.robot) for run, robot in zip(runs, chosen, strict=True)
-    )
+    chosen = {'tour': mapping, 'walk': test}
+    return tuple(replace(run, robot=chosen[run.route] or run.robot) for run in runs)
 
 
 class SyntheticRun(Dataset):
@@ -97,15 +198,15 @@ class SyntheticRun(Dataset):
         self.name = self.config.name
         self.skipped: dict[str, int] = {}
         rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
-        self._light = LIGHTS[self.config.light]
         self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * 3600 * 10**9
-        track = driving.measure(self.drive, noise or self.config.robot.odometry, rng)
+        track = self.drive.odometry(noise or self.config.robot.odometry, rng)
         self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
-        seconds = len(self.drive.poses) / driving.RATE
-        self._people = building.passers_by(self.config.people, seconds, rng)
+        seconds = len(self.drive.poses) / RATE
+        plan, characters = building.plan, building.characters
+        self._people = sprites.crowd(plan, characters, self.config.people, seconds, rng)
         self._times_ns = _frame_times(self.drive, self.config.frame_rate, rng)
         self._references = self.drive.at(self._times_ns)
-        inside = ~building.plan.is_free(self._references[:, :2])
+        inside = ~plan.is_free(self._references[:, :2])
         if inside.any():
             x, y = self._references[np.argmax(inside), :2]
             raise DatasetError(
@@ -113,7 +214,7 @@ class SyntheticRun(Dataset):
                 f'its speed, {self.config.speed:g} m/s, or wander, {self.config.wander:g} m, or '
                 'give another drive'
             )
-        self._turn_rates = driving.turn_rates(self.drive)[self._times_ns // driving.STEP_NS]
+        self._turn_rates = self.drive.turn_rates()[self._times_ns // STEP_NS]
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -122,8 +223,7 @@ class SyntheticRun(Dataset):
     def __getitem__(self, index: int) -> Frame:
         """Return one frame; its image is rendered when asked for."""
         index = range(len(self))[index]
-        stamp_ns = int(self._times_ns[index]) + self._start_ns
-        reference = self._references[index]
+        stamp_ns, reference = int(self._times_ns[index]) + self._start_ns, self._references[index]
         region = int(self.building.plan.region[self.building.plan.cells(reference[:2])])
         return Frame(
             stamp_ns=stamp_ns,
@@ -143,18 +243,18 @@ class SyntheticRun(Dataset):
         turn = EXPOSURE_S[self.config.light] * float(self._turn_rates[index])
         eye = self.config.robot.camera
         pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
-        return self.building.render(pose, self._light, rng, people, turn, eye)
+        return self.building.render(pose, LIGHTS[self.config.light], rng, people, turn, eye)
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
     """Drive through a building on the route, for the time and at the speed of a run."""
-    rng = np.random.default_rng([building.config.seed, config.seed, 2])
+    rng, plan = np.random.default_rng([building.config.seed, config.seed, 2]), building.plan
     if config.route == 'tour':
-        return building.tour(rng, config.speed, config.wander)
+        return follow(plan, plan.tour(rng), config.speed, config.wander, rng)
     # corners are cut and dead ends are not driven to the end
-    length = 1.1 * config.speed * config.seconds + 5.0
-    drive = building.drive(length, rng, config.speed, config.wander)
-    return Drive(drive.poses[: round(config.seconds * driving.RATE) + 1])
+    nodes = plan.random_walk(1.1 * config.speed * config.seconds + 5.0, rng)
+    drive = follow(plan, nodes, config.speed, config.wander, rng)
+    return Drive(drive.poses[: round(config.seconds * RATE) + 1])
 
 
 def write_building(
@@ -162,7 +262,7 @@ def write_building(
     seed: int | None = None,
     runs: Sequence[RunConfig] = DEMO_RUNS,
     building: BuildingConfig | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[Path]:
     """
     Render runs through one building into `out/<name of the run>`, in COLD's format.
@@ -171,32 +271,31 @@ def write_building(
     building's. `progress(what, done, total)` is called for every frame. Returns the runs' folders.
     Raises DatasetError when `out` exists already or when two runs have one name.
     """
-    names = [run_config.name for run_config in runs]
+    names = [run.name for run in runs]
     if len(set(names)) < len(names):
         raise DatasetError(f'cannot write runs: expected different names, got {", ".join(names)}')
     config = building or BuildingConfig()
     rendered = SyntheticBuilding(config if seed is None else replace(config, seed=seed))
+
+    def reporting(run: SyntheticRun) -> Iterator[Frame]:
+        for done, frame in enumerate(run, start=1):
+            yield frame
+            progress(f'render {run.name}', done, len(run))
+
     with new_folder(out) as folder:
         for run_config in runs:
             run = SyntheticRun(rendered, run_config)
-            frames = _counted(run, progress or silent)
             (folder / run.name).mkdir()
-            fill_cold_run(folder / run.name, frames, run.odometry, quality=90)
+            fill_cold_run(folder / run.name, reporting(run), run.odometry, quality=90)
             described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
     return [Path(out) / name for name in names]
 
 
-def _counted(run: SyntheticRun, progress: Progress) -> Iterator[Frame]:
-    for done, frame in enumerate(run, start=1):
-        yield frame
-        progress(f'render {run.name}', done, len(run))
-
-
 def _frame_times(drive: Drive, rate: float, rng: np.random.Generator) -> se2.StampArray:
     """Camera times in nanoseconds since the start of the drive."""
-    end = (len(drive.poses) - 1) * driving.STEP_NS
+    end = (len(drive.poses) - 1) * STEP_NS
     count = int(end * 1e-9 * rate)
     times = (np.arange(count) + 0.5) / rate + np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
     # whole microseconds, as COLD has them

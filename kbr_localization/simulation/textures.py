@@ -8,12 +8,14 @@ from typing import Any
 
 import cv2
 from kbr_localization.simulation.floor_plan import CELL, FloorPlan, SOLID
+from kbr_localization.simulation.light import Pixels
 import numpy as np
 from numpy.typing import NDArray
 
-# OpenCV's type stubs do not say which type of pixel a function returns
-Pixels = NDArray[Any]
 Colour = tuple[float, float, float]
+Random = np.random.Generator
+UNIQUE = 0.25
+"""Chance that a motif is replaced by one that is found nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,10 @@ class Style:
     """
     The colours and the repeating motifs of one building.
 
-    `seed`: of what repeats. `unique`: chance that a motif is replaced by one that is found
-    nowhere else. `scale`: pixels per metre. `height`: metres from floor to ceiling.
+    `seed`: of what repeats. `scale`: pixels per metre. `height`: metres from floor to ceiling.
     """
 
     seed: int
-    unique: float
     scale: int
     height: float
 
@@ -36,7 +36,6 @@ class Style:
         return 8 * round(self.height * self.scale / 8)
 
 
-@dataclass(frozen=True)
 class Patch:
     """
     A stretch of wall to paint on, from floor to ceiling.
@@ -46,19 +45,9 @@ class Patch:
     the floor.
     """
 
-    paint: Pixels
-    glow: Pixels
-    scale: float
-
-    @property
-    def width(self) -> float:
-        """Metres from the left to the right end."""
-        return float(self.paint.shape[1] / self.scale)
-
-    @property
-    def height(self) -> float:
-        """Metres from the floor to the ceiling."""
-        return float(self.paint.shape[0] / self.scale)
+    def __init__(self, paint: Pixels, glow: Pixels, scale: float) -> None:
+        self.paint, self.glow, self.scale = paint, glow, scale
+        self.height, self.width = (float(side / scale) for side in glow.shape)
 
     def box(self, x: float, z: float, width: float, height: float) -> tuple[int, int, int, int]:
         """Pixel columns and rows (left, top, right, bottom) of a rectangle, inclusive."""
@@ -67,93 +56,89 @@ class Patch:
         bottom = round((self.height - z) * self.scale) - 1
         return left, top, right, bottom
 
-    def fill(self, x: float, z: float, width: float, height: float, colour: Colour) -> None:
-        """Paint a rectangle."""
-        left, top, right, bottom = self.box(x, z, width, height)
-        cv2.rectangle(self.paint, (left, top), (right, bottom), colour, -1)
-
-    def frame(
-        self, x: float, z: float, width: float, height: float, colour: Colour, thick: float = 0.03
+    def fill(
+        self,
+        x: float,
+        z: float,
+        width: float,
+        height: float,
+        colour: Colour,
+        line: float | None = None,
+        glow: int | None = None,
     ) -> None:
-        """Paint the outline of a rectangle."""
+        """Paint a rectangle, or its outline of `line` metres; 255 `glow` is all the daylight."""
         left, top, right, bottom = self.box(x, z, width, height)
-        pixels = max(1, round(thick * self.scale))
+        pixels = -1 if line is None else max(1, round(line * self.scale))
         cv2.rectangle(self.paint, (left, top), (right, bottom), colour, pixels)
+        if glow is not None:
+            cv2.rectangle(self.glow, (left, top), (right, bottom), glow, -1)
 
-    def light_up(self, x: float, z: float, width: float, height: float, amount: int) -> None:
-        """Let daylight through a rectangle, 255 for all of it."""
-        left, top, right, bottom = self.box(x, z, width, height)
-        cv2.rectangle(self.glow, (left, top), (right, bottom), amount, -1)
+    def paste(self, x: float, z: float, width: float, height: float, image: Pixels) -> None:
+        """Put an image into a rectangle at its upper left corner, cut off where the wall ends."""
+        left, top, _, _ = self.box(x, z, width, height)
+        rows, columns = image.shape[:2]
+        target = self.paint[top : top + rows, left : left + columns]  # noqa: E203
+        target[...] = image[: target.shape[0], : target.shape[1]]
 
 
-def grey_or_tinted(rng: np.random.Generator, low: float, high: float, tint: float) -> Colour:
+def grey_or_tinted(rng: Random, low: float, high: float, tint: float) -> Colour:
     """Draw a colour of a brightness in [low, high] and a saturation up to `tint`."""
     value = rng.uniform(low, high)
     b, g, r = np.clip(value * (1 + rng.uniform(-tint, tint, 3)), 0, 255)
     return float(b), float(g), float(r)
 
 
-def _door(patch: Patch, rng: np.random.Generator) -> None:
+def _darker(colour: Colour, factor: float) -> Colour:
+    b, g, r = (factor * value for value in colour)
+    return b, g, r
+
+
+def _door(patch: Patch, rng: Random) -> None:
     width, x = 0.95, (patch.width - 0.95) / 2
     colour = grey_or_tinted(rng, 70, 170, 0.35)
     patch.fill(x - 0.08, 0, width + 0.16, 2.13, grey_or_tinted(rng, 60, 120, 0.1))
     patch.fill(x, 0, width, 2.05, colour)
     for z in (0.2, 1.15) if rng.random() < 0.5 else ():
-        patch.frame(x + 0.15, z, width - 0.3, 0.7, _darker(colour, 0.75))
+        patch.fill(x + 0.15, z, width - 0.3, 0.7, _darker(colour, 0.75), line=0.03)
     if rng.random() < 0.4:
         patch.fill(x + 0.25, 1.2, width - 0.5, 0.65, (60, 55, 50))
     side = 0.08 if rng.random() < 0.5 else width - 0.2
     patch.fill(x + side, 1.0, 0.12, 0.04, (200, 205, 210))
-    _sign(patch, x + width + 0.14, 1.5, rng)
-
-
-def _sign(patch: Patch, x: float, z: float, rng: np.random.Generator) -> None:
-    patch.fill(x, z, 0.2, 0.14, (225, 225, 220))
-    left, _, _, bottom = patch.box(x, z, 0.2, 0.14)
+    sign = (x + width + 0.14, 1.5, 0.2, 0.14)
+    patch.fill(*sign, (225, 225, 220))
+    left, _, _, bottom = patch.box(*sign)
     cv2.putText(
         patch.paint, str(rng.integers(100, 400)), (left + 1, bottom - 3),
         cv2.FONT_HERSHEY_SIMPLEX, patch.scale / 260, (30, 30, 30), 1, cv2.LINE_AA,
     )  # fmt: skip
 
 
-def _window(patch: Patch, rng: np.random.Generator) -> None:
-    width = min(1.5, patch.width - 0.2)
-    x, z, height = (patch.width - width) / 2, 0.95, 1.35
+def _window(patch: Patch, rng: Random) -> None:
+    width, height, z = min(1.5, patch.width - 0.2), 1.35, 0.95
+    x = (patch.width - width) / 2
     patch.fill(x - 0.08, z - 0.08, width + 0.16, height + 0.16, (215, 215, 215))
-    outside = cv2.resize(
-        _outside(rng),
-        (round(width * patch.scale), round(height * patch.scale)),
-        interpolation=cv2.INTER_CUBIC,
-    )
-    left, top, _, _ = patch.box(x, z, width, height)
-    patch.paint[slice(top, top + outside.shape[0]), slice(left, left + outside.shape[1])] = outside
-    patch.light_up(x, z, width, height, 255)
+    # a few blotches of sky and trees, hardly coloured
+    tint = rng.uniform(0.85, 1.0, (5, 6, 3))
+    outside = np.asarray(rng.uniform(90, 220, (5, 6, 1)) * tint, np.uint8)
+    size = (round(width * patch.scale), round(height * patch.scale))
+    patch.fill(x, z, width, height, (215, 215, 215), glow=255)
+    patch.paste(x, z, width, height, cv2.resize(outside, size, interpolation=cv2.INTER_CUBIC))
     for bar in np.linspace(x, x + width, 3):
-        patch.fill(bar - 0.03, z, 0.06, height, (200, 200, 200))
-        patch.light_up(bar - 0.03, z, 0.06, height, 0)
+        patch.fill(bar - 0.03, z, 0.06, height, (200, 200, 200), glow=0)
     patch.fill(x - 0.15, z - 0.13, width + 0.3, 0.06, (180, 180, 180))
 
 
-def _outside(rng: np.random.Generator) -> Pixels:
-    """Draw a few blotches of sky and trees, hardly coloured."""
-    tint = rng.uniform(0.85, 1.0, (5, 6, 3))
-    return np.asarray(rng.uniform(90, 220, (5, 6, 1)) * tint, np.uint8)
-
-
-def _poster(patch: Patch, rng: np.random.Generator) -> None:
+def _poster(patch: Patch, rng: Random) -> None:
     width = float(min(rng.uniform(0.5, 0.95), patch.width - 0.1))
     height = float(rng.uniform(0.6, 1.25))
     x = float(rng.uniform(0.05, patch.width - width - 0.04))
-    _sheet(patch, (x, float(rng.uniform(0.95, 1.25)), width, height), rng)
+    _sheet(patch, x, float(rng.uniform(0.95, 1.25)), width, height, rng)
 
 
-def _sheet(
-    patch: Patch, place: tuple[float, float, float, float], rng: np.random.Generator
-) -> None:
-    x, z, width, height = place
+def _sheet(patch: Patch, x: float, z: float, width: float, height: float, rng: Random) -> None:
     patch.fill(x, z, width, height, grey_or_tinted(rng, 150, 245, 0.25))
     if rng.random() < 0.5:
-        patch.frame(x, z, width, height, grey_or_tinted(rng, 20, 120, 0.3), 0.02)
+        patch.fill(x, z, width, height, grey_or_tinted(rng, 20, 120, 0.3), line=0.02)
     picture = height * rng.uniform(0.3, 0.7)
     _picture(patch, (x + 0.06 * width, z + height - picture, 0.88 * width, 0.92 * picture), rng)
     line = z + height - picture - 0.06
@@ -164,40 +149,38 @@ def _sheet(
         line -= 2.2 * thick + 0.015
 
 
-def _picture(
-    patch: Patch, place: tuple[float, float, float, float], rng: np.random.Generator
-) -> None:
+def _picture(patch: Patch, place: tuple[float, float, float, float], rng: Random) -> None:
     left, top, right, bottom = patch.box(*place)
-    shape = (max(2, bottom - top), max(2, right - left))
-    canvas = np.full((*shape, 3), grey_or_tinted(rng, 30, 230, 0.5), dtype=np.uint8)
+    rows, columns = max(2, bottom - top), max(2, right - left)
+    canvas = np.full((rows, columns, 3), grey_or_tinted(rng, 30, 230, 0.5), dtype=np.uint8)
     for _ in range(int(rng.integers(3, 9))):
         colour = grey_or_tinted(rng, 10, 255, 0.6)
-        centre = (int(rng.integers(shape[1])), int(rng.integers(shape[0])))
-        extent = (rng.uniform(0.05, 0.4, 2) * min(shape)).astype(int) + 2
+        centre = (int(rng.integers(columns)), int(rng.integers(rows)))
+        extent = (rng.uniform(0.05, 0.4, 2) * min(rows, columns)).astype(int) + 2
         if rng.random() < 0.5:
             angle = float(rng.uniform(0, 180))
-            axes = (int(extent[0]), int(extent[1]))
-            cv2.ellipse(canvas, centre, axes, angle, 0, 360, colour, -1, cv2.LINE_AA)
+            cv2.ellipse(
+                canvas, centre, extent.tolist(), angle, 0, 360, colour, -1, cv2.LINE_AA
+            )  # fmt: skip
         else:
             corners = np.array(centre) + rng.integers(-extent.max(), extent.max() + 1, (4, 2))
             cv2.fillConvexPoly(canvas, cv2.convexHull(corners.astype(np.int32)), colour)
-    target = patch.paint[slice(top, top + shape[0]), slice(left, left + shape[1])]
-    target[...] = canvas[: target.shape[0], : target.shape[1]]
+    patch.paste(*place, canvas)
 
 
-def _board(patch: Patch, rng: np.random.Generator) -> None:
-    width = min(1.5, patch.width - 0.1)
-    x, z, height = (patch.width - width) / 2, 1.0, 1.05
+def _board(patch: Patch, rng: Random) -> None:
+    width, height, z = min(1.5, patch.width - 0.1), 1.05, 1.0
+    x = (patch.width - width) / 2
     patch.fill(x, z, width, height, grey_or_tinted(rng, 90, 150, 0.35))
     for _ in range(int(rng.integers(6, 12))):
         size = (float(rng.uniform(0.15, 0.32)), float(rng.uniform(0.15, 0.34)))
         left = float(rng.uniform(x + 0.03, x + width - size[0] - 0.03))
         low = float(rng.uniform(z + 0.03, z + height - size[1] - 0.03))
-        _sheet(patch, (left, low, *size), rng)
-    patch.frame(x, z, width, height, (60, 75, 90), 0.04)
+        _sheet(patch, left, low, *size, rng)
+    patch.fill(x, z, width, height, (60, 75, 90), line=0.04)
 
 
-def _radiator(patch: Patch, rng: np.random.Generator) -> None:
+def _radiator(patch: Patch, rng: Random) -> None:
     width = float(min(rng.uniform(0.9, 1.4), patch.width - 0.1))
     x = (patch.width - width) / 2
     patch.fill(x, 0.15, width, 0.6, (205, 210, 212))
@@ -205,100 +188,117 @@ def _radiator(patch: Patch, rng: np.random.Generator) -> None:
         patch.fill(float(rib), 0.19, 0.03, 0.52, (140, 145, 148))
 
 
-def _extinguisher(patch: Patch, rng: np.random.Generator) -> None:
+def _extinguisher(patch: Patch, rng: Random) -> None:
     x = patch.width / 2
     patch.fill(x - 0.09, 0.55, 0.18, 0.5, (45, 40, 175))
     patch.fill(x - 0.05, 1.05, 0.1, 0.1, (30, 30, 30))
     patch.fill(x - 0.08, 0.72, 0.16, 0.14, (215, 220, 225))
     patch.fill(x - 0.12, 1.55, 0.24, 0.24, (50, 45, 190))
-    patch.frame(x - 0.07, 1.6, 0.14, 0.14, (235, 235, 235), 0.02)
+    patch.fill(x - 0.07, 1.6, 0.14, 0.14, (235, 235, 235), line=0.02)
     if rng.random() < 0.5:
         patch.fill(x + 0.2, 1.1, 0.1, 0.14, (210, 210, 205))
 
 
-def _cabinet(patch: Patch, rng: np.random.Generator) -> None:
+def _cabinet(patch: Patch, rng: Random) -> None:
     width, x = min(1.0, patch.width - 0.1), 0.05
     colour = grey_or_tinted(rng, 90, 190, 0.2)
     patch.fill(x, 0.0, width, 1.85, colour)
     for row in range(int(rng.integers(2, 5))):
         z = 0.08 + row * 0.44
-        patch.frame(x + 0.04, z, width - 0.08, 0.4, _darker(colour, 0.6), 0.02)
+        patch.fill(x + 0.04, z, width - 0.08, 0.4, _darker(colour, 0.6), line=0.02)
         patch.fill(x + width / 2 - 0.08, z + 0.3, 0.16, 0.03, _darker(colour, 0.35))
 
 
-def _shelf(patch: Patch, rng: np.random.Generator) -> None:
+def _shelf(patch: Patch, rng: Random) -> None:
     patch.fill(0, 0, patch.width, 2.3, (70, 72, 75))
-    for z in np.arange(0.1, 2.0, 0.44):
+    for z in np.arange(0.1, 2.0, 0.44).tolist():
         x = 0.03
         while x < patch.width - 0.1:
-            width = float(rng.uniform(0.05, 0.4))
-            height = float(rng.uniform(0.2, 0.38))
+            width, height = float(rng.uniform(0.05, 0.4)), float(rng.uniform(0.2, 0.38))
             width = min(width, patch.width - x - 0.02)
-            patch.fill(x, float(z), width, height, grey_or_tinted(rng, 30, 220, 0.4))
+            patch.fill(x, z, width, height, grey_or_tinted(rng, 30, 220, 0.4))
             if width > 0.15:
-                patch.fill(x + 0.04, float(z) + 0.08, 0.09, 0.06, (225, 225, 225))
+                patch.fill(x + 0.04, z + 0.08, 0.09, 0.06, (225, 225, 225))
             x += width + 0.01
-        patch.fill(0, float(z) - 0.04, patch.width, 0.04, (150, 155, 160))
+        patch.fill(0, z - 0.04, patch.width, 0.04, (150, 155, 160))
     for x in (0.0, patch.width - 0.05):
         patch.fill(x, 0, 0.05, 2.3, (140, 140, 145))
 
 
-def _plain(patch: Patch, rng: np.random.Generator) -> None:
-    x = float(rng.uniform(0.1, patch.width - 0.2))
-    patch.fill(x, 0.3, 0.09, 0.09, (215, 215, 210))
+def _socket(patch: Patch, rng: Random) -> None:
+    patch.fill(float(rng.uniform(0.1, patch.width - 0.2)), 0.3, 0.09, 0.09, (215, 215, 210))
 
 
-def _darker(colour: Colour, factor: float) -> Colour:
-    b, g, r = (factor * value for value in colour)
-    return b, g, r
-
-
-Motif = Callable[[Patch, np.random.Generator], None]
-# what a wall of each kind shows, one after the other, with widths in metres
+Motif = Callable[[Patch, Random], None]
 KINDS: dict[str, list[tuple[Motif, float]]] = {
-    'corridor': [(_door, 1.5), (_poster, 1.0), (_plain, 0.5)],
-    'crossing': [(_plain, 1.0), (_extinguisher, 0.75), (_poster, 1.25)],
+    'corridor': [(_door, 1.5), (_poster, 1.0), (_socket, 0.5)],
+    'crossing': [(_socket, 1.0), (_extinguisher, 0.75), (_poster, 1.25)],
     'crossing outside': [(_window, 1.75), (_radiator, 1.5)],
     'room': [(_cabinet, 1.25), (_board, 1.75), (_poster, 1.0)],
     'room outside': [(_window, 1.75), (_radiator, 1.25)],
     'hall': [(_shelf, 2.0), (_shelf, 1.0)],
 }
-_OTHERS: list[Motif] = [_poster, _board, _cabinet, _plain]
+"""What a wall of each kind shows, one after the other, with widths in metres."""
 
 
-def paint_wall(
-    style: Style, kind: str, length: float, rng: np.random.Generator
-) -> tuple[Pixels, Pixels]:
+def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pixels, Pixels]:
     """
-    Paint one wall: BGR (rows, columns, 3) and daylight (rows, columns).
+    Paint one wall: grey levels and daylight (rows, columns).
 
     Walls of one kind share their motifs and the order of these; `rng` draws what is particular to
     this wall: stains, and the motifs that are replaced.
     """
-    columns = max(1, round(length * style.scale))
+    scale, shape = style.scale, (style.rows, max(1, round(length * style.scale)))
     # the outer walls of a room have the colours of the others
     base = np.random.default_rng([style.seed, len(kind.split(maxsplit=1)[0])])
-    paint = _plaster(style, columns, base, rng)
-    patch = Patch(paint, np.zeros((style.rows, columns), np.uint8), style.scale)
+    plaster = np.full((*shape, 3), grey_or_tinted(base, 150, 205, 0.08), np.float32)
+    rail = style.rows - round(0.9 * scale)
+    plaster[rail:] = grey_or_tinted(base, 105, 170, 0.12)
+    plaster[rail : rail + round(0.05 * scale)] *= 0.6  # noqa: E203
+    plaster[style.rows - round(0.1 * scale) :] *= 0.5  # noqa: E203
+    paint = _painted(plaster, 1 + 0.10 * _cloud(shape, scale * 0.5, rng))
+    patch = Patch(paint, np.zeros(shape, np.uint8), scale)
     # doorways stay bare
     if length > 0.5 and kind in KINDS:
         _hang_motifs(style, patch, KINDS[kind], rng)
     # fine structure, so that a wall is not flat from close by
-    grain = cv2.GaussianBlur(rng.normal(0, 9, paint.shape[:2]).astype(np.float32), (0, 0), 1.0)
+    grain = cv2.GaussianBlur(rng.normal(0, 9, shape).astype(np.float32), (0, 0), 1.0)
     np.clip(paint + grain[..., np.newaxis], 0, 255, out=paint, casting='unsafe')
-    return patch.paint, patch.glow
+    return _in_grey(paint), patch.glow
 
 
-def paint_ground(
-    style: Style, plan: FloorPlan, scale: int, rng: np.random.Generator
-) -> tuple[Pixels, Pixels]:
-    """Floor and ceiling (rows, columns, 3) of the whole plan, `scale` pixels per metre."""
-    shape = (
-        plan.region.shape[0] * round(CELL * scale),
-        plan.region.shape[1] * round(CELL * scale),
-    )
+def _hang_motifs(
+    style: Style, patch: Patch, sequence: list[tuple[Motif, float]], rng: Random
+) -> None:
+    x, index = 0.25, 0
+    while True:
+        motif, width = sequence[index % len(sequence)]
+        if x + width > patch.width:
+            return
+        shared = np.random.default_rng([style.seed, index % len(sequence), len(sequence)])
+        if rng.random() < UNIQUE:
+            motif, shared = (_poster, _board, _cabinet, _socket)[int(rng.integers(4))], rng
+        part = slice(round(x * style.scale), round((x + width) * style.scale))
+        motif(Patch(patch.paint[:, part], patch.glow[:, part], style.scale), shared)
+        x, index = x + width, index + 1
+
+
+def paint_ground(style: Style, plan: FloorPlan, scale: int, rng: Random) -> tuple[Pixels, Pixels]:
+    """Floor and ceiling (rows, columns) of the whole plan, `scale` pixels per metre."""
+    rows, columns = (cells * round(CELL * scale) for cells in plan.region.shape)
     base = np.random.default_rng([style.seed, 99])
-    return _floor(shape, scale, base, rng), _ceiling(shape, scale, base, rng)
+    floor = np.full((rows, columns, 3), grey_or_tinted(base, 80, 130, 0.15), np.float32)
+    tile, panel = scale // 2, round(scale * 0.625)
+    shades = base.uniform(0.9, 1.1, (rows // tile + 1, columns // tile + 1))
+    tiles = np.kron(shades, np.ones((tile, tile)))[:rows, :columns]
+    tiles[::tile] *= 0.8
+    tiles[:, ::tile] *= 0.8
+    tiles *= 1 + 0.15 * _cloud((rows, columns), scale * 1.5, rng)
+    ceiling = np.full((rows, columns, 3), grey_or_tinted(base, 170, 215, 0.05), np.float32)
+    ceiling[::panel] *= 0.75
+    ceiling[:, ::panel] *= 0.75
+    stains = 1 + 0.05 * _cloud((rows, columns), scale, rng)
+    return _in_grey(_painted(floor, tiles)), _in_grey(_painted(ceiling, stains))
 
 
 def paint_lamps(plan: FloorPlan, shape: tuple[int, ...], scale: int) -> Pixels:
@@ -313,64 +313,15 @@ def paint_lamps(plan: FloorPlan, shape: tuple[int, ...], scale: int) -> Pixels:
     return mask
 
 
-def _plaster(
-    style: Style, columns: int, base: np.random.Generator, rng: np.random.Generator
-) -> Pixels:
-    wall = grey_or_tinted(base, 150, 205, 0.08)
-    lower = grey_or_tinted(base, 105, 170, 0.12)
-    paint = np.full((style.rows, columns, 3), wall, np.float32)
-    rail = style.rows - round(0.9 * style.scale)
-    paint[rail:] = lower
-    paint[slice(rail, rail + round(0.05 * style.scale))] *= 0.6
-    paint[slice(style.rows - round(0.1 * style.scale), None)] *= 0.5
-    stains = 1 + 0.10 * _cloud((style.rows, columns), style.scale * 0.5, rng)
-    return np.asarray(np.clip(paint * stains[..., np.newaxis], 0, 255), np.uint8)
+def _in_grey(paint: Pixels) -> Pixels:
+    return np.asarray(cv2.cvtColor(paint, cv2.COLOR_BGR2GRAY))
 
 
-def _hang_motifs(
-    style: Style,
-    patch: Patch,
-    sequence: list[tuple[Motif, float]],
-    rng: np.random.Generator,
-) -> None:
-    x = 0.25
-    for index in range(1000):
-        motif, width = sequence[index % len(sequence)]
-        if x + width > patch.width:
-            return
-        shared = np.random.default_rng([style.seed, index % len(sequence), len(sequence)])
-        if rng.random() < style.unique:
-            motif, shared = _OTHERS[int(rng.integers(len(_OTHERS)))], rng
-        left, right = round(x * style.scale), round((x + width) * style.scale)
-        motif(Patch(patch.paint[:, left:right], patch.glow[:, left:right], style.scale), shared)
-        x += width
+def _painted(paint: Pixels, factor: NDArray[Any]) -> Pixels:
+    return np.asarray(np.clip(paint * factor[..., np.newaxis], 0, 255), np.uint8)
 
 
-def _floor(
-    shape: tuple[int, int], scale: int, base: np.random.Generator, rng: np.random.Generator
-) -> Pixels:
-    floor = np.full((*shape, 3), grey_or_tinted(base, 80, 130, 0.15), np.float32)
-    tile = scale // 2
-    shades = base.uniform(0.9, 1.1, (shape[0] // tile + 1, shape[1] // tile + 1))
-    tiles = np.kron(shades, np.ones((tile, tile)))[: shape[0], : shape[1]]
-    tiles[::tile] *= 0.8
-    tiles[:, ::tile] *= 0.8
-    tiles *= 1 + 0.15 * _cloud(shape, scale * 1.5, rng)
-    return np.asarray(np.clip(floor * tiles[..., np.newaxis], 0, 255), np.uint8)
-
-
-def _ceiling(
-    shape: tuple[int, int], scale: int, base: np.random.Generator, rng: np.random.Generator
-) -> Pixels:
-    ceiling = np.full((*shape, 3), grey_or_tinted(base, 170, 215, 0.05), np.float32)
-    panel = round(scale * 0.625)
-    ceiling[::panel] *= 0.75
-    ceiling[:, ::panel] *= 0.75
-    ceiling *= (1 + 0.05 * _cloud(shape, scale, rng))[..., np.newaxis]
-    return np.asarray(np.clip(ceiling, 0, 255), np.uint8)
-
-
-def _cloud(shape: tuple[int, int], size: float, rng: np.random.Generator) -> NDArray[np.float32]:
+def _cloud(shape: tuple[int, int], size: float, rng: Random) -> NDArray[np.float32]:
     """Smooth noise in [-1, 1], its patches about `size` pixels wide, with two finer octaves."""
     total = np.zeros(shape, np.float32)
     for octave in range(3):
