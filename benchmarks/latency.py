@@ -1,8 +1,8 @@
 """
 Time from an image's stamp to its pose over DDS: python -m benchmarks.latency.
 
-Node and camera are processes; the camera sends raw 640x480 images of a rendered drive at 20 Hz,
-best effort, under stamps of now.
+Node and camera are processes; the camera sends raw 640x480 images of a rendered drive at 20 Hz
+under stamps of now.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import time
 from benchmarks.results import machine, merge_figures, publish, table
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
-from kbr_localization.demo.dds_domain import own_domain
+from kbr_localization.demo.over_ros import own_domain
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.progress import silent
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions
-from kbr_localization.ros.player import Player, PlayerOptions
+from kbr_localization.ros.config import PlayerConfig
+from kbr_localization.ros.player import play
 from kbr_localization.ros.running import ros_context
 from kbr_localization.simulation import RunConfig, write_building
 import numpy as np
@@ -42,13 +42,7 @@ RUNS = (
 
 def send(run: str) -> None:
     """Be the camera and the odometry."""
-    options = PlayerOptions(
-        stamps='now', reliability='best_effort', linger=0.0, reference=False, settle=0.5
-    )
-    with ros_context([]) as stop:
-        node = Node('camera')
-        print(Player(node, open_dataset(run), options, silent, stop).play())
-        node.destroy_node()
+    print(play(open_dataset(run), PlayerConfig(stamps='now')))
 
 
 def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:

@@ -12,10 +12,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 import functools
 import importlib
+from multiprocessing import resource_tracker
 import os
+import signal
 import threading
 import time
 from typing import Any
+import warnings
 
 from kbr_localization.errors import WorkersError
 
@@ -49,9 +52,13 @@ class Workers:
         joblib = _import('joblib')
         with joblib.parallel_config(backend='loky'):
             parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
+        warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
+        calls = (joblib.delayed(_work_in_worker)(work, task, os.getpid()) for task in tasks)
         try:
-            calls = (joblib.delayed(_work_in_worker)(work, task, os.getpid()) for task in tasks)
-            yield from enumerate(parallel(calls))
+            # Ctrl-C reaches this process alone, which ends the others
+            with _sigint_blocked():
+                results = parallel(calls)
+            yield from enumerate(results)
         except BrokenProcessPool as error:
             raise WorkersError(
                 f'one of {self.jobs} processes was killed, probably because memory ran out: '
@@ -158,6 +165,17 @@ def one_thread() -> Iterator[None]:
         cv2.setNumThreads(before)
 
 
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Start threads and processes inside that never get SIGINT; here it waits for the end."""
+    resource_tracker.ensure_running()  # its start would unblock SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -173,7 +191,7 @@ def _prepare_worker(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(1.0)
+            time.sleep(0.2)
         os._exit(1)
 
     if parent:

@@ -1,8 +1,12 @@
 """Localize a robot by its camera and odometry on a map; composable with nav2_bringup."""
 
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.files import expanded
 from kbr_localization.ros import launching
 from kbr_localization.ros.config import NodeConfig
-from kbr_localization.ros.launch_values import robots
+from kbr_localization.ros.running import have_bonds
+from launch.conditions import IfCondition
+from launch_ros.actions import Node
 
 OVERRIDES = (
     'map_file',
@@ -18,7 +22,9 @@ OVERRIDES = (
 
 def generate_launch_description():
     """Describe the localization node and, if asked for, Nav2's map server and RViz."""
-    arguments = launching.arguments(
+    return launching.describe(
+        nodes,
+        NodeConfig,
         **dict.fromkeys(OVERRIDES, ''),
         params_file=launching.shared('config/localization.yaml'),
         namespace='',
@@ -30,26 +36,65 @@ def generate_launch_description():
         log_level='info',
         rviz='false',
     )
-    return launching.description(__file__, nodes, arguments)
 
 
-def nodes(value):
-    """Make the nodes of each robot from the arguments' values."""
-    return [node for robot in robots(value) for node in robot_nodes(robot)]
-
-
-def robot_nodes(value):
-    """Make the nodes of one robot."""
-    managed = {'autostart': False} if value('map') else {}
+def nodes(values):
+    """Make the nodes from the arguments' values."""
+    respawn = values['use_respawn'].lower() == 'true'
+    managed = {'autostart': False} if values['map'] else {}
     overrides = [*OVERRIDES, 'use_sim_time']
-    parameters = launching.parameter_file('localization', NodeConfig, value, overrides, **managed)
-    respawn = launching.is_true(value, 'use_respawn')
-    remappings = {'image': 'image_topic', 'odom': 'odom_topic'}
+    parameters = launching.parameters(values, NodeConfig, overrides, **managed)
     node = launching.package_node(
-        'localization', value, parameters, remappings, respawn=respawn, respawn_delay=1.0
+        'localization', values, parameters, ['image', 'odom'], respawn=respawn, respawn_delay=1.0
     )
-    others = launching.map_server_nodes(value) if value('map') else []
+    if values['map']:
+        yield from map_server_nodes(values)
     if not respawn:
-        others.append(launching.ends_with_failure(node))
+        yield launching.ends_with_failure(node)
+    yield Node(
+        package='rviz2',
+        executable='rviz2',
+        arguments=['-d', launching.shared('config/kbr_localization.rviz')],
+        parameters=launching.parameters(
+            {**values, 'params_file': ''}, NodeConfig, ['use_sim_time']
+        ),
+        remappings=[*launching.TF_REMAPPINGS, ('odom', values['odom_topic'])],
+        namespace=values['namespace'],
+        condition=IfCondition(values['rviz']),
+    )
     # what may be missing comes first: a node that has started would outlive the failed launch
-    return [launching.rviz_node(value), *others, node]
+    yield node
+
+
+def map_server_nodes(values):
+    """Make nav2_map_server and the lifecycle manager that leads it and the localization."""
+    grid = expanded(values['map'])
+    if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
+        raise ConfigurationError(
+            f'map: expected the YAML file of an occupancy grid, got {values["map"]!r}: '
+            'give the map of images as map_file'
+        )
+    managed = {
+        'autostart': values['autostart'].lower() != 'false',
+        'node_names': ['map_server', 'localization'],
+        **({} if have_bonds() else {'bond_timeout': 0.0}),
+    }
+    clock = ['use_sim_time']
+    server = launching.parameters(values, NodeConfig, clock, yaml_filename=str(grid))
+    manager = launching.parameters({**values, 'params_file': ''}, NodeConfig, clock, **managed)
+    common = {'namespace': values['namespace'], 'output': 'screen'}
+    yield Node(
+        package='nav2_map_server',
+        executable='map_server',
+        name='map_server',
+        parameters=server,
+        remappings=launching.TF_REMAPPINGS,
+        **common,
+    )
+    yield Node(
+        package='nav2_lifecycle_manager',
+        executable='lifecycle_manager',
+        name='lifecycle_manager_localization',
+        parameters=manager,
+        **common,
+    )

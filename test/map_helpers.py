@@ -64,5 +64,5 @@ def assert_equal_maps(first, *others):
     for other in others:
         for name in ('poses', 'descriptors', 'stamps_ns', 'controls', 'next_poses', 'run_index'):
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name), name)
-        assert other.thumbnails == first.thumbnails
+        assert tuple(other.thumbnails) == tuple(first.thumbnails)
         np.testing.assert_equal(dict(other.describer.state()), dict(first.describer.state()))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from kbr_localization.demo.dds_domain import own_domain
+from kbr_localization.demo.over_ros import own_domain
 import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
@@ -24,7 +24,6 @@ PATIENCE = 120.0
 PROGRAMS = {
     'node': 'kbr_localization.ros.node',
     'player': 'kbr_localization.ros.player',
-    'pose_logger': 'kbr_localization.ros.pose_logger',
     'recorder': 'kbr_localization.ros.recorder',
 }
 """Modules that run as programs."""

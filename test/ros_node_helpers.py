@@ -56,9 +56,7 @@ def node_at_hand(ros, **values):
 
 def start_player(ros, world, **values):
     """Start the player on the world's run."""
-    return ros.start_node(
-        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 3.0, **values}
-    )
+    return ros.start_node('player', run=world.run, **{'rate': 3.0, **values})
 
 
 def by_stamp(messages):

@@ -107,9 +107,7 @@ def test_a_trajectory_on_a_full_disk_stays_with_its_own_details(world, tmp_path)
 
 def test_a_file_is_no_folder_for_the_demo(tmp_path):
     (tmp_path / 'file').touch()
-    assert_one_line(
-        invoke('demo', '--out', tmp_path / 'file'), 'file is a file: expected a folder'
-    )
+    assert_one_line(invoke('demo', '--out', tmp_path / 'file'), 'Not a directory')
 
 
 def test_a_storage_is_for_bags(world, tmp_path):

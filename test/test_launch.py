@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from kbr_localization.demo.dds_domain import own_domain
+from kbr_localization.demo.over_ros import own_domain
 import pytest
 
 pytestmark = [
@@ -61,7 +61,7 @@ def replay(tiny_world, ros2_launch, tmp_path):
     """Run the replay with arguments, and return its exit code and what it says."""
     # a machine that is slow uses every image later
     file = tmp_path / 'every_image.yaml'
-    file.write_text('localization: {ros__parameters: {image_queue: 200, image_backlog: 200}}')
+    file.write_text('/**/localization: {ros__parameters: {image_queue: 200, image_backlog: 200}}')
     world = {'run': tiny_world.run, 'map_file': tiny_world.map_file, 'params_file': file}
 
     def run(seconds=60.0, **arguments):
@@ -92,7 +92,6 @@ def test_a_run_is_replayed_and_that_is_the_end(replay):
         ({'run': '/no/such/run'}, 'player_node-1 ended with exit code 2'),
         ({'map_file': '/no/such.h5'}, 'localization_node-2 ended with exit code 2'),
         ({'map_file': '/no/such.h5', 'exit_at_end': 'false'}, 'ended with exit code 2'),
-        ({'namespace': 'one,two'}, 'expected the namespace of one robot'),
     ],
 )
 def test_a_replay_that_cannot_be_ends_with_an_exit_code(replay, arguments, says):
@@ -102,23 +101,8 @@ def test_a_replay_that_cannot_be_ends_with_an_exit_code(replay, arguments, says)
 
 def test_a_replay_goes_over_the_topics_that_are_named(replay):
     topics = {'image_topic': 'cam/image', 'odom_topic': 'wheels'}
-    code, output = replay(**topics, grow_map='false')
-    assert code == 0 and 'images answered: 40' in output and 'not known' not in output
-
-
-def test_an_argument_that_the_demo_does_not_know_has_no_effect(tiny_world, ros2_launch, tmp_path):
-    folder = tmp_path / 'demo'
-    (folder / 'building').mkdir(parents=True)
-    (folder / 'building' / 'test_night').symlink_to(tiny_world.run)
-    (folder / 'map.h5').symlink_to(tiny_world.map_file)
-    code, output = ros2_launch('demo', 60.0, folder=folder, rate=8, namespace='x,y')
-    assert "argument 'namespace' is not known and has no effect" in output
-    assert code == 0 and 'finished cleanly' in output
-
-
-def test_a_profile_that_is_missing_is_an_error(localize):
-    code, output = localize(dds_profile='/no/such.xml')
-    assert code == 1 and "a Fast DDS profile, got '/no/such.xml', which is no file" in output
+    code, output = replay(**topics, namespace='one', grow_map='false')
+    assert code == 0 and 'images answered: 40' in output
 
 
 def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
@@ -135,7 +119,7 @@ def test_a_node_that_dies_at_the_start_ends_the_launch_with_1(ros2_launch, name)
 
 
 def test_a_run_is_recorded_without_a_pose(ros2_launch, tmp_path):
-    arguments = {'out': tmp_path / 'run', 'pose_type': 'none', 'dds_profile': 'none'}
+    arguments = {'out': tmp_path / 'run', 'pose_type': 'none', 'label': 7, 'max_position_sd': 1}
     _, output = ros2_launch('mapping', 30.0, until='on /odom', **arguments)
     assert 'no data for 5 s on /image' in output and 'no data for 5 s on /odom' in output
     assert '_pose' not in output and 'error' not in output
@@ -143,20 +127,13 @@ def test_a_run_is_recorded_without_a_pose(ros2_launch, tmp_path):
 
 def test_what_a_file_says_stands_against_defaults_and_not_against_arguments(localize, tmp_path):
     file = tmp_path / 'nav2.yaml'
-    file.write_text('localization: {ros__parameters: {autostart: false, max_beams: 60}}')
+    file.write_text('/**/localization: {ros__parameters: {autostart: false, max_beams: 60}}')
     for namespace, name in (('', 'localization'), ('fleet/one', 'fleet.one.localization')):
         arguments = {'params_file': file, 'namespace': namespace}
-        _, waits = localize(**arguments, until='parameters of nav2_amcl', linger=5.0)
-        assert f'[{name}]: parameters of nav2_amcl' in waits and 'nothing on' not in waits
+        _, waits = localize(**arguments, until='are ignored: max_beams', linger=5.0)
+        assert f'[{name}]: parameters without' in waits and 'nothing on' not in waits
         _, starts = localize(**arguments, autostart='true', until='nothing on')
         assert 'nothing on' in starts
-
-
-def test_arguments_of_nav2_bringup_are_taken_and_others_named(localize):
-    arguments = {'use_respawn': 'False', 'slam': 'False', 'map_flie': 'x'}
-    _, output = localize(until='read in', **arguments)
-    assert "'map_flie' is not known and has no effect: did you mean 'map_file'" in output
-    assert "'slam' is not known" in output
 
 
 def test_map_is_the_grid_of_the_map_server(localize):
@@ -198,29 +175,3 @@ def test_the_map_server_goes_by_the_clock_of_the_file_unless_it_is_given(
     _, output = localize(until='[map_server-1] the end', **arguments)
     # of several the last one counts
     assert re.findall(r'\[map_server-1\].*use_sim_time: (\w+)', output)[-1] == clock
-
-
-def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):
-    arguments = {'out': tmp_path / 'run', 'label': 7, 'max_position_sd': 1, 'jpeg_quality': 50}
-    code, output = ros2_launch('mapping', 30.0, 'recording into', **arguments)
-    assert code == ENDED and 'recording into' in output and 'not known' not in output
-
-
-@pytest.mark.parametrize(
-    'name, word, said',
-    [
-        ('rate', '0', "parameter 'rate': expected a value in [0.01, 1000.0], got 0"),
-        ('rate', 'fast', "parameter 'rate': expected float, got 'fast'"),
-        ('rviz', 'perhaps', "rviz: expected true or false, got 'perhaps'"),
-    ],
-)
-def test_the_demo_refuses_before_it_renders(ros2_launch, tmp_path, name, word, said):
-    folder = tmp_path / 'demo'
-    code, output = ros2_launch('demo', 60.0, 'render train', folder=folder, **{name: word})
-    assert code == 1 and said in output and not folder.exists()
-
-
-def test_ctrl_c_while_the_demo_renders_is_no_failure(ros2_launch, monkeypatch, tmp_path):
-    monkeypatch.setenv('HOME', str(tmp_path))
-    code, output = ros2_launch('demo', 120.0, 'render train')
-    assert code == ENDED and 'Caught exception' not in output and 'Traceback' not in output

@@ -5,9 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
-from kbr_localization.localization.map.centring import Centring
-from kbr_localization.localization.map.describing import GramDescriber
-from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.similarity import Centring, FullSimilarity, GramDescriber
 from map_helpers import tiny_map
 import numpy as np
 import pytest

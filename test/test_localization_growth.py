@@ -13,7 +13,7 @@ from kbr_localization.localization.map.grow import (
     NewImage,
     with_images,
 )
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.kernel_map import MapStatistics
 from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np

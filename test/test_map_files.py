@@ -7,14 +7,14 @@ import sys
 import time
 
 from command import assert_one_line, invoke
+from fuzzing import EXAMPLES
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.map import storage
-from kbr_localization.localization.map.file import check_map, count_images
-from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map import file as map_file
+from kbr_localization.localization.map.file import check_map, Thumbnails
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord, MapStatistics
 from map_helpers import assert_equal_maps, tiny_map
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def saved(kernel_map, tmp_path):
 def large_bytes(kernel_map, tmp_path_factory):
     path = tmp_path_factory.mktemp('large') / 'large.h5'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, 'MAPPED_BYTES', 1 << 14)
+        patch.setattr(map_file, 'MAPPED_BYTES', 1 << 14)
         kernel_map.subset(np.arange(1100) % 30).save(path)
     return path.read_bytes()
 
@@ -47,17 +47,9 @@ def large_bytes(kernel_map, tmp_path_factory):
 @pytest.fixture
 def large(large_bytes, tmp_path, monkeypatch):
     """Give a map file whose arrays are mapped, as those of large maps are."""
-    monkeypatch.setattr(storage, 'MAPPED_BYTES', 1 << 14)
+    monkeypatch.setattr(map_file, 'MAPPED_BYTES', 1 << 14)
     (tmp_path / 'large.h5').write_bytes(large_bytes)
     return tmp_path / 'large.h5'
-
-
-def flip(path, at):
-    with path.open('r+b') as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 4]))
 
 
 def test_a_map_survives_its_file(kernel_map, saved):
@@ -70,13 +62,11 @@ def test_a_map_survives_its_file(kernel_map, saved):
         np.testing.assert_equal(vars(getattr(loaded, name)), vars(getattr(kernel_map, name)))
     query = kernel_map.descriptors[3]
     np.testing.assert_allclose(loaded.similarities(query), kernel_map.similarities(query))
-    assert count_images(saved) == 30
 
 
 def test_statistics_survive_the_file_unless_they_are_those_of_another_version(saved, kernel_map):
-    statistics = MapStatistics()
-    replace(kernel_map, statistics=statistics).save(saved)
-    assert KernelMap.load(saved).statistics == statistics
+    replace(kernel_map, statistics=MapStatistics()).save(saved)
+    assert KernelMap.load(saved).statistics == MapStatistics()
     with h5py.File(saved, 'r+') as file:
         file['statistics'].attrs['of_another_version'] = 1.0
     assert KernelMap.load(saved).statistics is None
@@ -92,9 +82,8 @@ def test_parameters_of_another_version_are_left_out(saved, kernel_map):
 
 def test_a_whole_map_is_said_to_be_whole(saved, large):
     result = invoke('map', 'check', saved)
-    assert result.returncode == 0 and '30' in result.stdout + result.stderr
-    assert check_map(saved).unverified == ()
-    assert check_map(large).unverified == ()
+    assert result.returncode == 0 and 'whole: 30 images' in result.stderr
+    assert check_map(large) == (1100, [])
     with h5py.File(large, 'r+') as file:
         del file['checksums']
     result = invoke('map', 'check', large)
@@ -104,49 +93,48 @@ def test_a_whole_map_is_said_to_be_whole(saved, large):
 def test_a_large_map_stays_in_its_file(large, kernel_map):
     loaded = KernelMap.load(large)
     assert not loaded.descriptors.flags.owndata and not loaded.descriptors.flags.writeable
-    assert isinstance(loaded.thumbnails, storage.Thumbnails)
-    assert loaded.thumbnails[28:32] == (*kernel_map.thumbnails[28:], *kernel_map.thumbnails[:2])
-    assert loaded.thumbnails[-1] == kernel_map.thumbnails[1099 % 30]
-    assert loaded.search_index is loaded.index
+    assert tuple(loaded.thumbnails) == tuple(kernel_map.thumbnails[i % 30] for i in range(1100))
+    assert isinstance(loaded.thumbnails, Thumbnails) and loaded.search_index is loaded.index
     row = loaded.descriptors[100].copy()
     replace(loaded, run_names=('one',)).save(large)  # over the file that is in use
     np.testing.assert_array_equal(loaded.descriptors[100], row)
     again = KernelMap.load(large)
-    np.testing.assert_array_equal(again.descriptors, loaded.descriptors)
+    assert_equal_maps(loaded, again)
     assert again.run_names == ('one',)
 
 
-def test_every_flipped_bit_of_a_small_map_is_found_or_read_by_nobody(saved):
-    KernelMap.load(saved).subset(np.arange(4)).save(saved)
-    before = KernelMap.load(saved)
-    for at in range(0, saved.stat().st_size, 701):
-        flip(saved, at)
-        try:
-            assert_equal_maps(before, KernelMap.load(saved))
-        except MapError as error:
-            assert 'map.h5' in str(error) and '\n' not in str(error)
-        flip(saved, at)
+def damage(content, rng):
+    """Cut, insert, overwrite or flip a piece."""
+    at, piece = int(rng.integers(len(content))), rng.bytes(int(rng.integers(1, 65)))
+    flipped = bytes([content[at] ^ (1 << int(rng.integers(8)))])
+    over, behind = at + len(piece), at + 1
+    forms = [b'', piece + content[at:], piece + content[over:], *[flipped + content[behind:]] * 3]
+    return content[:at] + forms[int(rng.integers(len(forms)))]
 
 
-def test_every_flipped_bit_of_a_large_map_is_found_or_read_by_nobody(large):
-    loaded = KernelMap.load(large)
-    before = replace(loaded, thumbnails=tuple(loaded.thumbnails)).subset(np.arange(1100))
-    for at in np.random.default_rng(1).integers(large.stat().st_size, size=30).tolist():
-        flip(large, at)
+@pytest.mark.parametrize('name', ['saved', 'large'])
+def test_damage_is_found_or_read_by_nobody(name, request):
+    path = request.getfixturevalue(name)
+    content, rng = path.read_bytes(), np.random.default_rng(EXAMPLES)
+    before = KernelMap.load(path)
+    before = before.subset(np.arange(len(before)))  # in memory
+    for _ in range(EXAMPLES or 60):
+        path.write_bytes(damage(content, rng))
         try:
-            check_map(large)
-            read = KernelMap.load(large)
-            assert_equal_maps(before, replace(read, thumbnails=tuple(read.thumbnails)))
+            check_map(path)
+            assert_equal_maps(before, KernelMap.load(path))
         except MapError as error:
-            assert 'large.h5' in str(error) and '\n' not in str(error)
-        flip(large, at)
-    check_map(large)
+            assert path.name in str(error) and '\n' not in str(error)
 
 
 def test_damage_of_a_mapped_array_is_told_in_the_background(large, caplog):
     with h5py.File(large) as file:
         at = file['descriptors'].id.get_offset() + 50_017
-    flip(large, at)
+    with large.open('r+b') as raw:
+        raw.seek(at)
+        byte = raw.read(1)
+        raw.seek(at)
+        raw.write(bytes([byte[0] ^ 4]))
     KernelMap.load(large)
     limit = time.monotonic() + 30.0
     while not caplog.records and time.monotonic() < limit:
@@ -212,37 +200,28 @@ def soft(file, _):
     file['poses'] = h5py.SoftLink('/next_poses')
 
 
-@pytest.mark.parametrize('trick', [external, virtual, linked, soft])
-def test_a_map_reads_nothing_but_itself(kernel_map, saved, tmp_path, trick):
+def huge(file, _):
+    file.create_dataset('poses', (1 << 40, 3), 'f8', chunks=(1 << 12, 3), compression='gzip')
+
+
+def circle(file, _):
+    file['poses'] = file['describer']
+    file['describer/again'] = file['describer']
+
+
+@pytest.mark.parametrize('trick', [external, virtual, linked, soft, huge, circle])
+def test_a_map_reads_nothing_but_itself_and_nothing_without_end(
+    kernel_map, saved, tmp_path, trick
+):
     kernel_map.save(tmp_path / 'secret')
     with h5py.File(saved, 'r+') as file:
         del file['poses']
         trick(file, tmp_path / 'secret')
-    with pytest.raises(MapError, match=r'map\.h5 .*poses.* another (file|place)'):
+    says = {huge: 'not a map', circle: 'nested more than 16 deep'}
+    says = says.get(trick, 'poses.* another (file|place)')
+    with pytest.raises(MapError, match=rf'map\.h5 .*{says}'):
         KernelMap.load(saved)
     assert_one_line(invoke('map', 'check', saved), 'map.h5')
-
-
-@pytest.mark.parametrize('circle', [False, True])
-def test_groups_in_each_other_without_end_are_refused_at_once(saved, circle):
-    with h5py.File(saved, 'r+') as file:
-        group = file['describer']
-        for _ in range(1500 * (not circle)):
-            group = group.create_group('x')
-        if circle:
-            group['again'] = group
-    assert_one_line(invoke('map', 'check', saved), 'map.h5', 'nested more than 16 deep')
-
-
-@pytest.mark.parametrize(
-    'options', [{'chunks': (1 << 12, 3), 'compression': 'gzip'}, {'chunks': (1 << 20, 3)}, {}]
-)
-def test_an_array_that_declares_terabytes_is_refused_before_it_is_made(saved, options):
-    with h5py.File(saved, 'r+') as file:
-        del file['poses']
-        file.create_dataset('poses', (1 << 40, 3), 'f8', **options)
-    with pytest.raises(MapError, match=r'poses declares \d+ bytes'):
-        KernelMap.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +233,7 @@ def test_an_array_that_declares_terabytes_is_refused_before_it_is_made(saved, op
         ('poses', lambda a: 1e8 + a, r'poses has values .* not in \[-1e\+07, 1e\+07\]'),
         ('stamps_ns', lambda a: a.astype(np.float64), 'stamps_ns is float64'),
         ('run_index', lambda a: a + 1, 'run_index has values beyond the 1 run names'),
-        ('run_names', lambda _: np.array([1]), 'run_names is int64 .*: expected texts'),
+        ('run_names', lambda _: np.array([1]), 'run_names is int64 .*: expected S'),
         ('thumbnails/sizes', lambda a: a + 1, 'thumbnails have'),
         ('calibration/values', lambda a: a * np.nan, 'calibration/values has values .* not fin'),
         ('calibration/covariance', lambda a: -a, 'calibration/covariance: expected a covar'),
@@ -274,14 +253,14 @@ def test_numbers_of_the_wrong_kind_are_refused_in_words(saved, name, change, say
 @pytest.mark.parametrize(
     ('group', 'name', 'value', 'says'),
     [
-        ('/', 'image_shape', (96.0, 128.0), 'expected two positive integers'),
-        ('/', 'image_shape', (1 << 40, 1 << 40), 'pixels, expected at most'),
-        ('describer', 'image_width', 1 << 30, '1073741824x96 pixels, expected at most'),
+        ('/', 'image_shape', (96.0, 128.0), 'image_shape is float64'),
+        ('/', 'image_shape', (1 << 40, 1 << 40), r'image_shape has values .* not in \[1, 100000'),
         ('/', 'format_version', 0, 'expected an integer from 1 on'),
         ('/', 'format_version', [1, 2], 'expected an integer from 1 on'),
         ('/', 'format_version', 99, r'format 99 \(package .*update kbr_localization'),
         ('/', 'format', 'other', 'not a map of kbr_localization'),
         ('filter', 'localized_radius', 1e300, 'localized_radius'),
+        ('mapping', 'aligned', 3, 'mapping/aligned is int64'),
     ],
 )
 def test_attributes_of_the_wrong_kind_are_refused_in_words(saved, group, name, value, says):
@@ -319,7 +298,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 
 kernel_map, path = KernelMap.load(sys.argv[1]), Path(sys.argv[2])
 before = path.read_bytes()
-for limit in range(0, Path(sys.argv[1]).stat().st_size, 4999):
+for limit in range(0, Path(sys.argv[1]).stat().st_size, 9999):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
     try:
         kernel_map.save(path)

@@ -7,7 +7,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.similarity import LocalSimilarity
+from kbr_localization.localization.map.similarity import Similarity
 import numpy as np
 import pytest
 
@@ -42,7 +42,7 @@ def test_values_are_computed_once_and_only_where_asked():
         return vector[indices]
 
     given = np.array([8, 20]), vector[[8, 20]]
-    similarity = LocalSimilarity(compute, np.array([50, 7, 8]), 100, given)
+    similarity = Similarity(100, given, compute, np.array([50, 7, 8]))
     assert similarity.best == max(vector[[7, 8, 20, 50]])
     wanted = np.array([3, 7, 8, 99])
     np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])

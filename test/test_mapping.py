@@ -7,9 +7,9 @@ from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import NAMES
-from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.localization.mapping.align import align, align_onto, lines_of, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.segments import (

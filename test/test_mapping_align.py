@@ -7,8 +7,7 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import write_tum
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.mapping.align import (
     align,
     align_onto,

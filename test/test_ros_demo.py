@@ -1,6 +1,5 @@
 """The tour with the real node and player, on runs that take seconds."""
 
-import itertools
 import subprocess
 import sys
 import time
@@ -9,9 +8,10 @@ from helpers import write_tiny_cold_run
 from kbr_localization.demo import over_ros, tour
 from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum
+from kbr_localization.progress import silent
 from process_helpers import assert_nobody_is_left, leader
 import pytest
-from ros_helpers import FASTDDS_PROFILE, PATIENCE
+from ros_helpers import PATIENCE
 
 pytestmark = pytest.mark.ros
 
@@ -21,42 +21,24 @@ def runs(tmp_path):
     return [write_tiny_cold_run(tmp_path / name, frames=20) for name in ('train', 'test')]
 
 
-def silent(what, done, total):
-    pass
-
-
 def test_the_tour_compares_the_node_with_baselines_and_leaves_its_files(runs, tmp_path):
-    train, test = runs
-    folder = tour.new_results_folder(tmp_path / 'demo')
-    result = tour.take_tour(folder, [train], test, 2.0, 0, silent)
+    folder = tmp_path / 'tour'
+    folder.mkdir()
+    result = tour.take_tour(folder, runs[:1], runs[1], 2.0, 0, silent)
     assert list(result.metrics) == [tour.NODE, *tour.BASELINES.values()]
     assert result.metrics[tour.NODE]['position_rmse_m'] < 0.5
+    assert result.metrics[tour.NODE]['localized_after_s'] is not None
     assert result.metrics[tour.NODE]['frames_without_estimate'] <= 2
     assert len(read_tum(folder / 'trajectory.tum')) >= 18
     written = {path.name for path in folder.iterdir()}
-    assert written >= {'map.h5', 'trajectory.png', 'localization_node.log', 'player.log'}
-
-
-def test_every_tour_has_a_folder_of_its_own(tmp_path):
-    folders = {tour.new_results_folder(tmp_path) for _ in itertools.repeat(None, 3)}
-    assert len(folders) == 3
+    assert written >= {'map.h5', 'trajectory.png', 'node.log', 'player.log'}
 
 
 def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     (tmp_path / 'map.h5').write_text('no map')
-    with pytest.raises(RosError, match='localization node stopped with exit code'):
+    with pytest.raises(RosError, match=r'the node failed: see .*node\.log'):
         over_ros.localize_over_ros(tmp_path / 'map.h5', runs[1], 20, tmp_path, 5.0, silent)
-    assert 'map.h5' in (tmp_path / 'localization_node.log').read_text()
-
-
-def test_log_lines_of_a_user_who_wants_them_on_stdout_are_no_poses(
-    tiny_world, monkeypatch, tmp_path
-):
-    monkeypatch.setenv('RCUTILS_LOGGING_USE_STDOUT', '1')
-    # of which Fast DDS 3 warns in the log of every node
-    monkeypatch.setenv('FASTRTPS_DEFAULT_PROFILES_FILE', str(FASTDDS_PROFILE))
-    world = (tiny_world.map_file, tiny_world.run)
-    assert len(over_ros.localize_over_ros(*world, 40, tmp_path, 8.0, silent))
+    assert 'map.h5' in (tmp_path / 'node.log').read_text()
 
 
 TOUR = """
@@ -77,4 +59,23 @@ def test_the_node_and_the_player_end_with_a_tour_that_is_killed(tiny_world):
         assert run.stdout.readline() == b'plays\n'
         run.kill()
         assert_nobody_is_left(run, time.monotonic() + PATIENCE)
-    assert 'Traceback' not in (folder / 'localization_node.log').read_text()
+    assert 'Traceback' not in (folder / 'node.log').read_text()
+
+
+HOLD = """
+from kbr_localization.demo.over_ros import own_domain
+with own_domain() as domain:
+    print(domain, flush=True)
+    input()
+"""
+
+
+def test_no_two_have_the_same_domain_until_the_process_ends():
+    program = [sys.executable, '-c', HOLD]
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+    with subprocess.Popen(program, **pipes) as holder:
+        taken = int(holder.stdout.readline())
+        with over_ros.own_domain() as one, over_ros.own_domain() as other:
+            assert len({taken, one, other}) == 3
+        holder.kill()
+        holder.wait()

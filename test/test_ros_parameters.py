@@ -2,21 +2,17 @@
 
 from contextlib import ExitStack
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
-from kbr_localization.demo.dds_domain import own_domain
+from kbr_localization.demo.over_ros import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig
 from kbr_localization.ros.inputs import Inputs
-from kbr_localization.ros.launch_values import (
-    node_parameters,
-    one_robot,
-    robots,
-    Text,
-    unknown_arguments,
-)
-from kbr_localization.ros.parameters import SettableNode, Settings, shared_names
+from kbr_localization.ros.interface import interface_page, parameter_file
+from kbr_localization.ros.node import LocalizationNode
+from kbr_localization.ros.parameters import ParameterNode, Settings
 from kbr_localization.ros.transforms import TransformListener
 import pytest
 import rclpy
@@ -27,6 +23,8 @@ import yaml
 
 pytestmark = pytest.mark.ros
 NO_SESSION = SimpleNamespace(add_image=None)
+ROOT = Path(__file__).parents[1]
+NAV2_FILES = sorted(Path(__file__).with_name('nav2_params').glob('*.yaml'))
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def make_node():
     def make(cli_args=(), **values):
         given = [Parameter(name.replace('__', '.'), value=value) for name, value in values.items()]
         nodes.append(
-            SettableNode(
+            ParameterNode(
                 'node',
                 context=context,
                 cli_args=['--ros-args', *cli_args],
@@ -53,17 +51,6 @@ def make_node():
         node.destroy_node()
     rclpy.try_shutdown(context=context)
     domain.close()
-
-
-def with_settings(node, *arguments):
-    node.settings = Settings(node, *arguments)
-    return node.settings
-
-
-def test_a_clock_that_is_neither_true_nor_false_is_refused(make_node):
-    """What rclpy says of it goes under in the log, and the node runs by the wrong clock."""
-    with pytest.raises(ConfigurationError, match=r"'use_sim_time': expected bool, got 'maybe'"):
-        Settings(make_node(use_sim_time='maybe'))
 
 
 def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
@@ -94,23 +81,9 @@ def test_ranges_and_choices_are_shown(make_node):
 
 def test_an_integer_is_taken_where_a_float_is_meant(make_node):
     node = make_node(update_min_d=1, initial_pose__x=3)
-    settings = with_settings(node)
+    settings = Settings(node)
     assert (settings.filter.update_min_d, settings.initial_pose.x) == (1.0, 3.0)
     assert isinstance(node.get_parameter('update_min_d').value, float)
-    assert node.set_parameters([Parameter('update_min_d', value=2)])[0].successful
-    assert settings.filter.update_min_d == 2.0
-
-
-@pytest.mark.parametrize('text', ['1e5', 'y', 'N', 'nan', '7', "it's", 'back\\slash'])
-def test_a_text_that_a_launch_file_was_given_is_one_to_ros(make_node, tmp_path, text):
-    """YAML of ROS is not that of Python: it takes more words for truth values and numbers."""
-    given = {'map_file': Text(text), 'image_topics': [Text(text), Text('b')]}
-    given['sync_tolerance'] = yaml.safe_load('1e-2')  # a text to Python
-    written = node_parameters('', '', 'node', given).replace('\\\\', '\\')  # as launch does
-    (tmp_path / 'params.yaml').write_text(written)
-    config = Settings(make_node(['--params-file', str(tmp_path / 'params.yaml')])).config
-    assert (config.map_file, config.image_topics) == (text, (text, 'b'))
-    assert config.sync_tolerance == 0.01
 
 
 @pytest.mark.parametrize(
@@ -127,7 +100,8 @@ def test_a_text_that_a_launch_file_was_given_is_one_to_ros(make_node, tmp_path, 
         ({'odom_frame_id': '/'}, "expected the names of two frames, .*, got 'map' and ''"),
         ({'odom_frame_id': '/map'}, "expected the names of two frames, .*, got 'map' and 'map'"),
         ({'update_mind': 1.0}, "unknown parameter 'update_mind' = 1.0: did you mean 'update_min_"),
-        ({'initial_pose__roll': 1.0}, "unknown parameter 'initial_pose.roll'"),
+        ({'use_sim_time': 'maybe'}, "'use_sim_time': expected bool, got 'maybe'"),
+        ({'initial_pose__std_yav': 1.0}, "'initial_pose.std_yav' = 1.0: did you mean 'initial_"),
         ({'initial_pose__x': 'abc'}, "parameter 'initial_pose.x': expected float, got 'abc'"),
     ],
 )
@@ -204,25 +178,22 @@ def test_a_topic_that_ros_does_not_allow_is_refused_with_its_name(make_node, top
         inputs_of(make_node(), image_topics=(topic, 'rear/image'))
 
 
-def test_parameters_of_amcl_are_left_alone(make_node):
-    assert Settings(make_node(z_hit=0.5, laser_model_type='beam')).ignored == [
-        'laser_model_type',
-        'z_hit',
-    ]
+@pytest.mark.parametrize('path', NAV2_FILES, ids=lambda path: path.stem)
+def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
+    """Its section of AMCL was renamed, nothing else."""
+    own = [f'map_file:={tiny_world.map_file}', f'pose_file:={ros.folder / "pose.json"}']
+    arguments = ['--ros-args', '--params-file', str(path), '-p', own[0], '-p', own[1]]
+    node = LocalizationNode(context=ros.context, cli_args=arguments)
+    try:
+        assert node.trigger_configure().name == 'SUCCESS', node.failure
+        assert {'laser_model_type', 'z_hit', 'max_particles'} <= set(node.settings.ignored)
+        assert 'update_min_d' not in node.settings.ignored
+    finally:
+        node.clean_up()
+        node.destroy_node()
 
 
-def test_a_misspelt_parameter_is_refused_at_run_time_with_what_may_be_meant(make_node):
-    node = make_node()
-    with_settings(node)
-    for refused in (
-        node.set_parameters([Parameter('tf_brodcast', value=False)])[0],
-        node.set_parameters_atomically([Parameter('tf_brodcast', value=False)]),
-    ):
-        assert not refused.successful
-        assert refused.reason == "unknown parameter 'tf_brodcast': did you mean 'tf_broadcast'?"
-
-
-def test_what_rclpy_of_humble_has_not_is_not_needed(make_node, monkeypatch):
+def test_a_change_is_followed_without_what_rclpy_of_humble_lacks(make_node, monkeypatch):
     node = make_node(z_hit=0.5)
     for name in (
         'list_parameters',
@@ -231,10 +202,11 @@ def test_what_rclpy_of_humble_has_not_is_not_needed(make_node, monkeypatch):
     ):
         monkeypatch.delattr(Node, name)
     seen = []
-    settings = with_settings(node, seen.append)
-    assert settings.ignored == ['z_hit']
-    assert node.set_parameters([Parameter('transform_tolerance', value=2)])[0].successful
-    assert settings.config.transform_tolerance == 2.0 and len(seen) == 1
+    settings = Settings(node, seen.append)
+    changes = [Parameter('transform_tolerance', value=2.0), Parameter('points', value=99)]
+    assert node.set_parameters_atomically(changes).successful
+    assert settings.config.transform_tolerance == 2.0 and settings.filter.points == 99
+    assert [before.points for before in seen] == [KbrConfig().points]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +221,7 @@ def test_what_rclpy_of_humble_has_not_is_not_needed(make_node, monkeypatch):
 )
 def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, says):
     node = make_node()
-    settings = with_settings(node)
+    settings = Settings(node)
     before = (settings.config, settings.filter, node.get_parameter(name).value)
     result = node.set_parameters([Parameter(name, value=value)])[0]
     assert not result.successful and says in result.reason.lower()
@@ -258,7 +230,7 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, say
 
 def test_filter_parameters_follow_the_map_unless_given(make_node):
     node = make_node(delta=7.0)
-    settings = with_settings(node)
+    settings = Settings(node)
     settings.follow_map(KbrConfig(delta=3.0, points=77))
     assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
     assert node.get_parameter('points').value == 77
@@ -267,64 +239,20 @@ def test_filter_parameters_follow_the_map_unless_given(make_node):
     assert (settings.filter.points, settings.filter.image_bandwidth) == (88, 0.5)
 
 
-FILE = """
-/**: {ros__parameters: {robot_radius: 0.2, use_sim_time: true}}
-localization: {ros__parameters: {points: 50, map_file: $(env HOME)/a.h5, use_sim_time: false}}
-/one/localization: {ros__parameters: {points: 60}}
-amcl: {ros__parameters: {laser_model_type: $(find-pkg-share missing)}}
-"""
+def test_the_parameter_file_has_the_names_and_defaults_of_the_code():
+    text = (ROOT / 'config' / 'localization.yaml').read_text()
+    assert text == parameter_file(), 'run `python -m kbr_localization.ros.interface`'
+    values = yaml.safe_load(text)['/**/localization']['ros__parameters']
+    assert InitialPose(**values.pop('initial_pose')) == InitialPose()
+    values = {name: tuple(v[1:]) if v == [''] else v for name, v in values.items()}
+    assert NodeConfig(**values) == NodeConfig()
+    assert values.keys() == dataclasses.asdict(NodeConfig()).keys()
+    # those of the filter are comments
+    pairs = [line.strip().removeprefix('# ').partition(': ') for line in text.splitlines()]
+    own = {n: yaml.safe_load(v) for n, _, v in pairs if n in dataclasses.asdict(KbrConfig())}
+    assert KbrConfig(**own) == KbrConfig() and len(own) == len(dataclasses.fields(KbrConfig))
 
 
-def written_parameters(tmp_path, namespace='', **given):
-    path = tmp_path / 'nav2.yaml'
-    path.write_text(FILE)
-    return yaml.safe_load(node_parameters(str(path), namespace, 'localization', given))
-
-
-def test_a_launch_file_takes_its_nodes_sections_and_given_values_win(tmp_path):
-    tree = written_parameters(tmp_path, map_file='$(b)')
-    assert tree['/**']['ros__parameters']['robot_radius'] == 0.2
-    own = tree['/**/localization']['ros__parameters']
-    assert own == {'points': 50, 'map_file': '\\$(b)', 'use_sim_time': False}
-    own = written_parameters(tmp_path, 'one')['/**/localization']['ros__parameters']
-    assert own['points'] == 60 and own['map_file'] == '$(env HOME)/a.h5'
-    assert 'laser_model_type' not in str(tree)
-
-
-@pytest.mark.parametrize('text', ['- 1', 'a: b: c', '\t'])
-def test_a_file_that_is_none_of_parameters_is_refused(tmp_path, text):
-    (tmp_path / 'bad.yaml').write_text(text)
-    with pytest.raises(ConfigurationError, match='params_file: expected'):
-        node_parameters(str(tmp_path / 'bad.yaml'), '', 'localization', {})
-
-
-def test_names_for_all_nodes_are_found_in_parameter_files(tmp_path):
-    path = tmp_path / 'params.yaml'
-    path.write_text(FILE)
-    arguments = ['node', '--ros-args', '--params-file', str(path)]
-    assert shared_names(arguments, 'localization') == {'robot_radius'}
-    assert shared_names(['--params-file', '/no/such.yaml'], 'localization') == set()
-
-
-def test_several_robots_never_grow_one_file_and_need_a_name_each(monkeypatch, tmp_path):
-    monkeypatch.setenv('ROS_HOME', str(tmp_path))
-
-    def given(namespace, grow_into=''):
-        values = {'namespace': namespace, 'grow_into': grow_into, 'rate': '1'}
-        return values.__getitem__
-
-    folders = [robot('grow_into') for robot in robots(given('one, /two/'))]
-    assert folders == [f'{tmp_path}/kbr_localization/grown/{name}' for name in ('one', 'two')]
-    (alone,) = robots(given('/one', '/maps'))
-    assert (alone('namespace'), alone('grow_into'), alone('rate')) == ('/one', '/maps', '1')
-    for namespace in ('one,', 'one,/one'):
-        with pytest.raises(ConfigurationError, match='name each robot once'):
-            robots(given(namespace))
-    with pytest.raises(ConfigurationError, match='expected the namespace of one robot'):
-        one_robot(given('one,two'))
-
-
-def test_unknown_launch_arguments_are_those_of_the_file_that_was_started():
-    command = ['ros2', 'launch', 'kbr_localization', 'localization.launch.py', 'map_flie:=x']
-    assert unknown_arguments('/x/localization.launch.py', ['map_file'], command) == ['map_flie']
-    assert unknown_arguments('/x/replay.launch.py', ['map_file'], command) == []
+def test_the_page_of_the_interface_is_that_of_the_code():
+    text = (ROOT / 'docs' / 'ros_interface.md').read_text()
+    assert text == interface_page(), 'run `python -m kbr_localization.ros.interface`'

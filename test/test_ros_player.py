@@ -1,4 +1,4 @@
-"""The player as a process of its own, seen over DDS."""
+"""The player as a process of its own, by node and by `kbr play`, seen over DDS."""
 
 import shutil
 import signal
@@ -19,11 +19,6 @@ from sensor_msgs.msg import CompressedImage, Image
 pytestmark = pytest.mark.ros
 
 
-def start_player(ros, **values):
-    """Start the player without the seconds that it grants slow subscribers at the end."""
-    return ros.start_node('player', **{'linger': 0.2, 'settle': 0.1, **values})
-
-
 def stamps(messages):
     return [conversions.stamp_to_ns(message.header.stamp) for message in messages]
 
@@ -32,9 +27,9 @@ def test_the_schedule_is_in_order_of_time_and_can_be_cut(tmp_path):
     run = open_dataset(write_tiny_cold_run(tmp_path / 'run', frames=10))
     events = schedule(run)
     assert [e.stamp_ns for e in events] == sorted(e.stamp_ns for e in events)
-    assert sum(e.kind == 'image' for e in events) == 10
+    assert sum(e.is_image for e in events) == 10
     cut = schedule(run, start=1.0, duration=1.0)
-    assert 2 <= sum(e.kind == 'image' for e in cut) <= 3
+    assert 2 <= sum(e.is_image for e in cut) <= 3
     with pytest.raises(DatasetError, match=r"in 'run' from 1000 s on: the run has 4.6 s"):
         schedule(run, start=1000.0)
     with pytest.raises(DatasetError, match=r'from 0.01 s for 0.02 s: '):
@@ -43,7 +38,7 @@ def test_the_schedule_is_in_order_of_time_and_can_be_cut(tmp_path):
 
 def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, tmp_path):
     run = open_dataset(write_tiny_cold_run(tmp_path / 'run', frames=8))
-    player = start_player(ros, run=run.path, rate=2.0)
+    player = ros.start_node('player', run=run.path, rate=2.0)
     ros.spin_until(lambda: 'waiting for subscribers on /image' in player.output)
     clock = ros.collect(Clock, '/clock')
     references = ros.collect(PoseWithCovarianceStamped, 'reference_pose')
@@ -70,45 +65,44 @@ def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, tmp_pat
     assert np.all(np.abs(np.array(now) - run.stamps_ns) < 100_000_000)
 
 
-def test_compressed_images_are_the_bytes_of_the_file(ros, tmp_path):
-    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
-    images = ros.collect(CompressedImage, 'image/compressed')
-    ros.collect(Odometry, 'odom')
-    player = start_player(ros, run=path, image_transport='compressed', rate=20)
-    ros.spin_until(lambda: len(images) == 3)
-    files = sorted((path / 'std_cam').iterdir())
-    assert [bytes(m.data) for m in images] == [file.read_bytes() for file in files]
-    assert player.wait() == 0
-
-
 def test_a_loop_jumps_back_and_sigint_ends_it(ros, tmp_path):
     path = write_tiny_cold_run(tmp_path / 'run', frames=3)
     images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
-    player = start_player(ros, run=path, rate=10, loop=True, settle=0)
+    player = ros.start_node('player', run=path, rate=10, loop=True)
     ros.spin_until(lambda: len(images) >= 7)
     assert stamps(images)[:3] == stamps(images)[3:6]
     assert player.stop(signal.SIGINT) == 0
     assert 'stopped after' in player.output and 'Traceback' not in player.output
 
 
-def test_a_broken_image_is_left_out_and_counted(ros, tmp_path):
+def test_stamps_of_now_need_no_clock_and_a_broken_image_is_counted(ros, tmp_path):
     path = write_tiny_cold_run(tmp_path / 'run', frames=4)
     sorted((path / 'std_cam').iterdir())[1].write_bytes(b'\xff\xd8 no image')
     images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
-    player = start_player(ros, run=path, rate=20)
-    assert player.wait() == 0
-    ros.spin_until(lambda: len(images) == 3)
-    assert '1 broken image' in player.output
-
-
-def test_stamps_of_now_need_no_clock(ros, tmp_path):
-    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
-    images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
     clock = ros.collect(Clock, '/clock')
-    start_player(ros, run=path, rate=10, stamps='now')
+    player = ros.start_node('player', run=path, rate=10, stamps='now')
     ros.spin_until(lambda: len(images) == 3)
     age = ros.node.get_clock().now().nanoseconds - np.array(stamps(images))
     assert np.all(np.abs(age) < 5_000_000_000) and not clock
+    assert player.wait() == 0 and '1 broken image' in player.output
+
+
+@pytest.mark.parametrize(
+    'rules',
+    [['image:=camera'], ['image:=elsewhere', 'image/compressed:=camera/compressed']],
+)
+def test_the_command_publishes_the_bytes_of_the_files_on_remapped_topics(ros, tmp_path, rules):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    images = ros.collect(CompressedImage, 'camera/compressed')
+    odometry = ros.collect(Odometry, 'odom')
+    options = ['--rate', '5', '--compressed', *(f'--remap={rule}' for rule in rules)]
+    player = ros.start('kbr_localization', 'play', path, *options)
+    ros.spin_until(lambda: len(images) == 3)
+    assert player.wait() == 0
+    assert stamps(images) == open_dataset(path).stamps_ns.tolist()
+    files = sorted((path / 'std_cam').iterdir())
+    assert [bytes(m.data) for m in images] == [file.read_bytes() for file in files]
+    assert 'published 3 images' in player.output and odometry
 
 
 @pytest.mark.parametrize(
@@ -122,10 +116,25 @@ def test_stamps_of_now_need_no_clock(ros, tmp_path):
     ],
 )
 def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
-    player = start_player(ros, **values)
+    player = ros.start_node('player', **values)
     assert player.wait() == 2
     assert says in player.output and 'Traceback' not in player.output
     assert len(player.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    'rule, says',
+    [
+        ('image', '--remap image: expected FROM:=TO, as image:=/camera/image_raw'),
+        ('image:=odom', "cannot use 'image' on /odom: the node has messages of another"),
+    ],
+)
+def test_a_bad_remapping_is_one_line(ros, tmp_path, rule, says):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    player = ros.start('kbr_localization', 'play', run, '--remap', rule)
+    assert player.wait() == 2
+    (line,) = player.output.splitlines()
+    assert line.startswith(f'kbr: {says}')
 
 
 @pytest.mark.parametrize('camera', ['0', 'front-left'])
@@ -133,6 +142,24 @@ def test_a_camera_whose_name_is_none_of_a_topic_is_told(ros, tmp_path, camera):
     path = write_tiny_cold_run(tmp_path / 'run', frames=3)
     shutil.copytree(path / 'std_cam', path / 'rear_cam')
     (path / 'std_cam').rename(path / f'{camera}_cam')
-    player = start_player(ros, run=path)
+    player = ros.start_node('player', run=path)
     assert player.wait() == 2 and 'Traceback' not in player.output
     assert f"cannot use topic '{camera}/image'" in player.output
+
+
+def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
+    script = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == 'rclpy':
+            raise ModuleNotFoundError('gone', name=name)
+sys.meta_path.insert(0, Missing())
+from kbr_localization.cli import main
+main(['play', 'run'])
+"""
+    (tmp_path / 'no_ros.py').write_text(script)
+    player = ros.start('no_ros', PYTHONPATH=str(tmp_path))
+    assert player.wait() == 2
+    (line,) = player.output.splitlines()
+    assert 'needs the Python module rclpy' in line and 'source the setup file' in line

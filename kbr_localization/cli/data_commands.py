@@ -115,8 +115,9 @@ def play(
     if profile := shared_file('config/fastdds.xml'):
         os.environ.setdefault(profile_variable(), str(profile))
     from kbr_localization.ros import player
+    from kbr_localization.ros.config import PlayerConfig
 
-    options = player.PlayerOptions(
+    options = PlayerConfig(
         rate=rate,
         start=start,
         duration=duration,
@@ -127,7 +128,7 @@ def play(
     dataset = reading.open(run)
     with terminal_progress() as progress:
         played = player.play(dataset, options, progress, arguments)
-    console.note(str(played))
+    console.note(played)
 
 
 def _remappings(texts: Sequence[str]) -> list[str]:

@@ -187,14 +187,13 @@ def check(map_file: MapFile) -> None:
     """
     from kbr_localization.localization.map.file import check_map
 
-    found = check_map(map_file)
-    if found.unverified:
+    images, unverified = check_map(map_file)
+    if unverified:
         console.note(
-            f'{map_file}: no checksums of {", ".join(found.unverified)}, which an older package '
-            'wrote: build the map again to have some'
+            f'{map_file}: no checksums of {", ".join(unverified)}, which an older package wrote: '
+            'build the map again to have some'
         )
-    size = f'{found.size / 1e6:.1f} MB'
-    console.note(f'{map_file}: whole: {found.images} images, {found.arrays} arrays, {size}')
+    console.note(f'{map_file}: whole: {images} images, {map_file.stat().st_size / 1e6:.1f} MB')
 
 
 def measure(map_file: MapFile, *, out: MapOut) -> None:

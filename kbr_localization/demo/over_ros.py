@@ -1,32 +1,56 @@
-"""
-Localize a run with the real node: node, player and a pose logger as processes that talk DDS.
-
-Nothing of ROS is imported here; the three are programs of the room `ros`.
-"""
+"""Localize a run with the real node: node and player are processes, an observer collects poses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, ExitStack
 import ctypes
-import json
 import os
 from pathlib import Path
 import signal
+import socket
 import subprocess
 import sys
-from threading import Event, Thread
 import time
 from typing import Any
 
-from kbr_localization.demo.dds_domain import own_domain
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.progress import Progress
 from kbr_localization.resources import profile_variable, shared_file
+from kbr_localization.ros import conversions
+from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.trajectory import Trajectory
 import numpy as np
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 
-START_S, STOP_S = 60.0, 10.0
+DOMAINS = range(1, 101)
+"""Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""
+
+
+@contextmanager
+def own_domain() -> Iterator[int]:
+    """
+    Keep a DDS domain that nobody else on this machine uses, as far as they ask here.
+
+    Raises RosError when all are taken.
+    """
+    for step in DOMAINS:
+        domain = DOMAINS[(os.getpid() * 7 + step) % len(DOMAINS)]
+        with socket.socket() as claim:
+            try:
+                # whoever listens there has the domain; the port falls free with the process
+                claim.bind(('127.0.0.1', 17_400 + domain))
+                claim.listen()
+            except OSError:
+                continue
+            yield domain
+            return
+    raise RosError(f'all {len(DOMAINS)} DDS domains are taken: end the processes that use them')
 
 
 def localize_over_ros(
@@ -37,87 +61,93 @@ def localize_over_ros(
 
     Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
     """
-    node_parameters = {
-        'map_file': map_file,
-        'use_sim_time': 'true',
-        'pose_file': logs / 'last_pose',  # no pose that an earlier run saved
-    }
-    player_parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
     with ExitStack() as stack:
-        env = _environment(stack)
+        env = {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST', **os.environ}
+        if 'ROS_DOMAIN_ID' not in env:
+            env['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
+        # without the profile raw images get lost
+        env.setdefault(profile_variable(), str(shared_file('config/fastdds.xml') or ''))
+        context, programs = Context(), dict[str, subprocess.Popen[bytes]]()
+        rclpy.init(args=[], context=context, domain_id=int(env['ROS_DOMAIN_ID']))
+        stack.callback(rclpy.try_shutdown, context=context)
+        observer, executor = _Observer(context), SingleThreadedExecutor(context=context)
+        stack.callback(observer.destroy_node)
+        executor.add_node(observer)
 
-        def start(name: str, module: str, parameters: dict[str, Any]) -> subprocess.Popen[str]:
-            return stack.enter_context(_program(name, module, parameters, logs, env))
+        def start(name: str, **parameters: Any) -> None:
+            programs[name] = stack.enter_context(_program(name, parameters, logs, env))
 
-        node = start('localization_node', 'node', node_parameters)
-        logger = start('pose_logger', 'pose_logger', {})
-        poses = _PoseReader(logger)
-        _wait_until_listening(poses, node, logger)
-        player = start('player', 'player', player_parameters)
+        def spin() -> None:
+            executor.spin_once(timeout_sec=0.1)
+            for name, process in programs.items():
+                if process.poll():
+                    raise RosError(f'the {name} failed: see {logs / name}.log')
+
+        # no pose that an earlier run saved
+        start('node', map_file=map_file, use_sim_time='true', pose_file=logs / 'last_pose')
+        while not observer.count_publishers(observer.topic):
+            spin()
+        start('player', run=run, rate=rate)
         # until the player is done and every frame has its pose, or none comes any more
-        while player.poll() is None or not (len(poses.lines) >= frames or poses.silent):
-            progress('localizing over DDS', min(len(poses.lines), frames), frames)
-            _refuse_failure('localization node', node)
-            _refuse_failure('pose logger', logger)
-            if player.poll():
-                _refuse_failure('player', player)
-            time.sleep(0.1)
+        poses, player = observer.poses, programs['player']
+        while player.poll() is None or (len(poses) < frames and observer.silence() < 5.0):
+            spin()
+            progress('localizing over DDS', min(len(poses), frames), frames)
         progress('localizing over DDS', frames, frames)
-    if not poses.lines:
+    if not poses:
         raise RosError(f'the node published no pose: see the logs in {logs}')
-    return _trajectory(poses.lines)
+    stamps = sorted(poses)
+    estimates, covariances, statuses = zip(*(poses[stamp] for stamp in stamps), strict=True)
+    return Trajectory(
+        np.array(stamps, dtype=np.int64),
+        np.array(estimates),
+        covariances=np.array(covariances),
+        statuses=statuses,
+    )
 
 
-class _PoseReader:
-    """The lines of the pose logger, collected by a thread."""
+class _Observer(Node):
+    """Poses of `amcl_pose` by stamp, each with the last status on /diagnostics."""
 
-    def __init__(self, logger: subprocess.Popen[str]) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.listening = Event()
-        self._changed = time.monotonic()
-        self._stdout = logger.stdout
-        Thread(target=self._read, daemon=True).start()
+    def __init__(self, context: Context) -> None:
+        super().__init__('observer', context=context)
+        self.poses: dict[int, tuple[np.ndarray, np.ndarray, str]] = {}
+        self._status, self._last = 'not localized', time.monotonic()
+        kind = PoseWithCovarianceStamped
+        self.topic = self.create_subscription(kind, 'amcl_pose', self._take_pose, 1000).topic_name
+        self.create_subscription(DiagnosticArray, '/diagnostics', self._take_status, 1000)
 
-    @property
-    def silent(self) -> bool:
-        return time.monotonic() - self._changed > 5.0
+    def silence(self) -> float:
+        return time.monotonic() - self._last
 
-    def _read(self) -> None:
-        assert self._stdout is not None
-        for line in map(json.loads, self._stdout):
-            if 'pose' in line:
-                self.lines.append(line)
-                self._changed = time.monotonic()
-            else:
-                self.listening.set()
+    def _take_status(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            if status.name.endswith(': localization'):
+                words = [word for word in LEVELS if status.message.lower().startswith(word)]
+                is_stale = status.level == DiagnosticStatus.STALE
+                self._status = 'not localized' if is_stale or not words else words[0]
 
-
-def _wait_until_listening(
-    poses: _PoseReader, node: subprocess.Popen[str], logger: subprocess.Popen[str]
-) -> None:
-    """Return when the logger has found the node: no pose of it will be missed."""
-    end = time.monotonic() + START_S
-    while not poses.listening.wait(0.1):
-        _refuse_failure('localization node', node)
-        _refuse_failure('pose logger', logger)
-        if time.monotonic() > end:
-            raise RosError(f'the localization node is not there after {START_S:.0f} s')
+    def _take_pose(self, message: PoseWithCovarianceStamped) -> None:
+        pose = conversions.pose_from_message(message.pose.pose)
+        covariance = conversions.covariance_from_message(message.pose.covariance)
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        self.poses[stamp_ns] = (pose, covariance, self._status)
+        self._last = time.monotonic()
 
 
 @contextmanager
 def _program(
-    name: str, module: str, parameters: dict[str, Any], logs: Path, env: dict[str, str]
-) -> Iterator[subprocess.Popen[str]]:
+    name: str, parameters: dict[str, Any], logs: Path, env: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program of the room `ros`; at the end stop it, then kill it."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
-    options = ['--ros-args', *arguments] if arguments else []
+    program = [sys.executable, '-m', f'kbr_localization.ros.{name}', '--ros-args', *arguments]
     with (
-        (logs / f'{name}.log').open('w', encoding='utf-8') as log,
+        (logs / f'{name}.log').open('wb') as log,
         subprocess.Popen(
-            [sys.executable, '-m', f'kbr_localization.ros.{module}', *options],
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE if name == 'pose_logger' else log,
+            program,
+            env=env | {'PYTHONUNBUFFERED': '1'},
+            stdout=log,
             stderr=log,
             preexec_fn=_end_with_parent,  # noqa: PLW1509
         ) as process,
@@ -128,41 +158,10 @@ def _program(
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             try:
-                process.wait(STOP_S)
+                process.wait(10.0)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG: also where that one is killed
-
-
-def _environment(stack: ExitStack) -> dict[str, str]:
-    """Keep to this machine and to a domain of our own, with room for raw images."""
-    env = dict(os.environ)
-    env.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    if 'ROS_DOMAIN_ID' not in env:
-        env['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
-    profile = shared_file('config/fastdds.xml')
-    if profile is not None:
-        env.setdefault(profile_variable(), str(profile))
-    # keep log lines out of the poses
-    return env | {'PYTHONUNBUFFERED': '1', 'RCUTILS_LOGGING_USE_STDOUT': '0'}
-
-
-def _refuse_failure(name: str, process: subprocess.Popen[str]) -> None:
-    code = process.poll()
-    if code is not None:
-        raise RosError(f'the {name} stopped with exit code {code}: see its log')
-
-
-def _trajectory(lines: list[dict[str, Any]]) -> Trajectory:
-    """Trajectory of the poses by stamp; of a stamp that came twice the last counts."""
-    by_stamp = {line['stamp_ns']: line for line in lines}
-    stamps = sorted(by_stamp)
-    return Trajectory(
-        np.array(stamps, dtype=np.int64),
-        np.array([by_stamp[stamp]['pose'] for stamp in stamps]),
-        covariances=np.array([by_stamp[stamp]['covariance'] for stamp in stamps]),
-        statuses=tuple(by_stamp[stamp]['status'] for stamp in stamps),
-    )

@@ -7,26 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.over_ros import localize_over_ros
 from kbr_localization.errors import KbrError
-from kbr_localization.evaluation import (
-    reference_trajectory,
-    run_errors,
-    run_metrics,
-    RunErrors,
-    write_tum,
-)
+from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.figures import run_figure, save_figure
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.record import best_match
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress
 from kbr_localization.simulation import write_building
-from kbr_localization.trajectory import Trajectory
 import numpy as np
 
 NODE = 'kbr (node over DDS)'
@@ -47,7 +39,11 @@ def run_demo(parent: Path, rate: float, seed: int, progress: Progress) -> DemoRe
 
     Everything goes to a new folder inside of `parent`. `rate` is the speed of the replay.
     """
-    folder = new_results_folder(parent)
+    folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise KbrError(f'cannot make the new folder {folder}: {error.strerror}') from error
     *training, test = write_building(folder / 'building', seed=seed, progress=progress)
     return take_tour(folder, training, test, rate, seed, progress)
 
@@ -74,47 +70,13 @@ def take_tour(
     write_tum(folder / 'trajectory.tum', answers[NODE])
     for method, name in BASELINES.items():
         init = 'reference' if method == 'dead-reckoning' else 'global'
-        report = labelled(progress, name)
-        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=report)
-    errors = _compare(dataset, answers)
-    _draw(folder / 'trajectory.png', kernel_map, dataset, answers, errors)
-    return DemoResult(folder, {name: run_metrics(run) for name, run in errors.items()})
-
-
-def labelled(progress: Progress, name: str) -> Progress:
-    """Progress of one of several pieces of the same work, under another name."""
-    return lambda what, done, total: progress(f'{what}: {name}', done, total)
-
-
-def new_results_folder(parent: Path) -> Path:
-    """Make a folder named after the time inside of `parent`; nothing is ever overwritten."""
-    if parent.exists() and not parent.is_dir():
-        raise KbrError(f'{parent} is a file: expected a folder, or the name of a new one')
-    name = datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
-    for suffix in ('', *(f'_{number}' for number in range(2, 1000))):
-        try:
-            (parent / (name + suffix)).mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return parent / (name + suffix)
-    raise KbrError(f'{parent}: a thousand folders of one second; try again later')
-
-
-def _compare(dataset: Dataset, answers: dict[str, Trajectory]) -> dict[str, RunErrors]:
+        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=progress)
     reference = reference_trajectory(dataset)
-    return {name: run_errors(reference, answer) for name, answer in answers.items()}
-
-
-def _draw(
-    path: Path,
-    kernel_map: KernelMap,
-    dataset: Dataset,
-    answers: dict[str, Trajectory],
-    errors: dict[str, RunErrors],
-) -> None:
-    reference = reference_trajectory(dataset)
+    errors = {name: run_errors(reference, answer) for name, answer in answers.items()}
     title = f'{dataset.name}: {len(kernel_map)} map images, {len(dataset)} frames'
     # four moments, spread over the run
-    moments = np.linspace(0.1, 0.9, 4) * len(dataset)
-    pairs = [best_match(kernel_map, dataset[int(moment)]) for moment in moments]
-    save_figure(run_figure(title, kernel_map.poses, reference, answers, errors, pairs), path)
+    moments = (np.linspace(0.1, 0.9, 4) * len(dataset)).astype(int)
+    pairs = [best_match(kernel_map, dataset[moment]) for moment in moments.tolist()]
+    picture = run_figure(title, kernel_map.poses, reference, answers, errors, pairs)
+    save_figure(picture, folder / 'trajectory.png')
+    return DemoResult(folder, {name: run_metrics(run) for name, run in errors.items()})

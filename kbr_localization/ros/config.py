@@ -121,13 +121,6 @@ class NodeConfig:
     autostart: bool = parameter(
         True, 'configure and activate at once; false leaves that to a lifecycle manager'
     )
-    bond_heartbeat_period: float = parameter(
-        0.1,
-        'seconds between the heartbeats for a lifecycle manager, where the package bond is '
-        'installed and autostart is false; 0 forms no bond',
-        0.0,
-        10.0,
-    )
     allow_parameter_qos_overrides: bool = parameter(
         True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
     )
@@ -282,3 +275,38 @@ class RecorderConfig:
     def __post_init__(self) -> None:
         validate(self)
         check_frames(self)
+
+
+@dataclass(frozen=True)
+class PlayerConfig:
+    """Parameters of the player; `run` and `cameras` are of the node only."""
+
+    run: str = parameter('', 'COLD run folder or rosbag2 to play')
+    cameras: tuple[str, ...] = parameter(
+        (), 'cameras to play, by folders of a COLD run or topics of a bag, if there are several'
+    )
+    rate: float = parameter(1.0, 'speed relative to the recording', 0.01, 1000.0)
+    loop: bool = parameter(
+        False,
+        'start over at the end; stamps and clock jump back, or with stamps: now go on, as if the '
+        'robot were carried to the start',
+    )
+    start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0, 1e9)
+    duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
+    image_transport: str = parameter(
+        'raw',
+        'raw: Image on image; compressed: JPEG on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    stamps: str = parameter(
+        'recorded',
+        'recorded: as in the run, with /clock; now: the time of sending, without /clock',
+        choices=('recorded', 'now'),
+    )
+    wait_for_subscribers: int = parameter(
+        1, 'subscribers on image and odom to wait for before the start', 0
+    )
+    global_frame_id: str = parameter('map', 'frame of the reference poses')
+    odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
+    base_frame_id: str = parameter('base_footprint', 'frame of the robot')
+    camera_frame_id: str = parameter('camera', 'frame of the images')

@@ -14,8 +14,7 @@ from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
-from kbr_localization.ros.config import InitialPose, NodeConfig, RecorderConfig
-from kbr_localization.ros.player import PlayerParameters
+from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
 import yaml
 
 YAML_HEAD = """\
@@ -95,7 +94,7 @@ NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
         ),
     ),
     ('recorder_node', RECORDER_TOPICS, (('Parameters', '', RecorderConfig),)),
-    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerParameters),)),
+    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerConfig),)),
 )
 """Each node with its topics, and its parameters by title and prefix."""
 TABLE_HEAD = '| name | default | |\n|---|---|---|\n'

@@ -19,12 +19,18 @@ from kbr_localization.errors import KbrError, LocalizationError, MapError, RosEr
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import check_start
 from kbr_localization.ros import conversions
-from kbr_localization.ros.bond import Bond, have_bonds
 from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
-from kbr_localization.ros.parameters import hint, SettableNode, Settings, shared_names
-from kbr_localization.ros.running import Durations, NodeLogger, run_program, spin
+from kbr_localization.ros.parameters import ParameterNode, Settings
+from kbr_localization.ros.running import (
+    Bond,
+    Durations,
+    have_bonds,
+    NodeLogger,
+    run_program,
+    spin,
+)
 from kbr_localization.ros.session import GivenPose
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -42,7 +48,7 @@ SERVICE_QOS = QoSProfile(depth=1000)
 """With the default of ten, requests of many clients at once are lost without an answer."""
 
 
-class LocalizationNode(SettableNode, LifecycleNode):
+class LocalizationNode(ParameterNode, LifecycleNode):
     """Localize a robot by its camera and odometry on a map; see docs/ros_interface.md."""
 
     def __init__(self, **options: Any) -> None:
@@ -52,8 +58,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         self.log = NodeLogger(self.get_logger())
         self.callback_durations = Durations(1000)
         self.localization: Localization | None = None
-        shared = shared_names(options.get('cli_args') or (), self.get_name())
-        self.settings = Settings(self, self._follow_parameters, shared)
+        self.settings = Settings(self, self._follow_parameters)
         self.active = False
         self.failure: KbrError | None = None
         self._kept_pose: GivenPose | None = None
@@ -62,7 +67,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         self.create_subscription(
             PoseWithCovarianceStamped, 'initialpose', self._take_initial_pose, 10
         )
-        self._bond = Bond(self, self.settings.config.bond_heartbeat_period)
+        self._bond = Bond(self)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(
                 min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
@@ -87,12 +92,6 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _log_special_settings(self) -> None:
         settings = self.settings
-        if settings.ignored:
-            ignored = ', '.join(settings.ignored)
-            self.log('info', f'parameters of nav2_amcl without a meaning here: {ignored}')
-        for name in settings.foreign:
-            remedy = hint(name, settings.names)
-            self.log('info', f'parameter {name!r} for all nodes is none of this one: {remedy}')
         if not (settings.config.autostart or have_bonds()):
             self.log('info', 'no bond is installed: set bond_timeout of the manager to 0.0')
         if (

@@ -3,17 +3,14 @@ ROS parameters made from configuration dataclasses: same names, defaults, ranges
 
 Nodes are created with `automatically_declare_parameters_from_overrides`, so that values from files
 and command lines can be seen before they are given their types: an integer where a float is meant
-is converted, an unknown name is refused.
+is converted, a misspelt name is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 import dataclasses
 import difflib
-from itertools import pairwise
-from pathlib import Path
-import re
 import sys
 from typing import Any, TypeVar
 
@@ -29,18 +26,9 @@ from rcl_interfaces.msg import (
 )
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-import yaml
 
 Config = TypeVar('Config')
 Field = dataclasses.Field[Any]
-
-AMCL_PARAMETER = re.compile(
-    'alpha[1-5]|autostart_node|beam_skip_.*|bond_disable_.*|do_beamskip|first_map_only'
-    '|freespace_.*|(service_)?introspection_mode|lambda_short|laser_.*|likelihood_max_dist'
-    '|map_topic|max_beams|(max|min)_particles|pf_(err|z)|recovery_alpha_.*|resample_interval'
-    '|robot_model_type|scan_topic|sigma_hit|use_realtime_priority|z_(hit|max|rand|short)'
-)
-"""Parameters of nav2_amcl and of every Nav2 node that have no meaning here; they are ignored."""
 
 
 class ParameterNode(Node):
@@ -129,83 +117,25 @@ def _to_ros(value: Any) -> Any:
     return (list(value) or ['']) if isinstance(value, tuple) else value
 
 
-def _changed(config: Config, given: Iterable[Parameter[Any]]) -> Config:
-    """Replace some values of a configuration; raises ConfigurationError."""
-    known = fields(config)
-    values = {
-        item.name: _coerced(known[item.name], item.value) for item in given if item.name in known
-    }
-    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
+    """
+    Return given parameters that are not `known`, as those of nav2_amcl; they have no effect.
 
-
-def given_names(node: Node) -> set[str]:
-    """Names of the parameters given by files or the command line, without rclpy's own."""
+    Raises ConfigurationError for one that is spelt nearly as a known one.
+    """
     built_in = ('use_sim_time', 'start_type_description_service', 'qos_overrides.')
-    names = node.get_parameters_by_prefix('')  # Humble has no list_parameters
-    return {name for name in names if not name.startswith(built_in)}
-
-
-def refuse_unknown(node: Node, known: Iterable[str], passed: Iterable[str] = ()) -> list[str]:
-    """
-    Raise ConfigurationError for given parameters that the node does not have.
-
-    Returns given names that are in `passed`, or in a section for all nodes of a parameter file,
-    which may hold parameters of other nodes.
-    """
-    others = sorted(given_names(node) - set(known))
-    allowed = {*passed, *shared_names(sys.argv, node.get_name())}
-    for name in others:
-        if name not in allowed:
-            value = node.get_parameter(name).value
+    given = node.get_parameters_by_prefix('')  # Humble has no list_parameters
+    unknown = sorted(n for n in given.keys() - set(known) if not n.startswith(built_in))
+    for name in unknown:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if close and name not in ('min_particles', 'max_particles'):  # of nav2_amcl
             raise ConfigurationError(
-                f'unknown parameter {name!r} = {value!r}: {hint(name, known)}'
+                f'unknown parameter {name!r} = {given[name].value!r}: did you mean {close[0]!r}?'
             )
-    return others
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    """Say which parameter may have been meant."""
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    return f'did you mean {close[0]!r}?' if close else 'see docs/ros_interface.md'
-
-
-def shared_names(arguments: Iterable[str], node: str) -> set[str]:
-    """
-    Names in sections for all nodes, as `/**`, of the files of `--params-file`, and in no other.
-
-    A file that cannot be read is left out: rcl says what is wrong with it.
-    """
-    shared, own = set[str](), set[str]()
-    for option, path in pairwise(arguments):
-        if option != '--params-file':
-            continue
-        try:
-            tree = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        for section, values in sections(tree):
-            last = section.rsplit('/', 1)[-1]
-            names = set(_flat_names(values))
-            shared |= names if last in ('*', '**') else set()
-            own |= names if last == node else set()
-    return shared - own
-
-
-def sections(tree: Any, path: str = '') -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Give the path of each section of a parameter file, as /robot/node, and its parameters."""
-    for key, value in tree.items() if isinstance(tree, Mapping) else ():
-        if key == 'ros__parameters':
-            yield path, value or {}
-        else:
-            yield from sections(value, f'{path}/{str(key).strip("/")}')
-
-
-def _flat_names(values: Mapping[str, Any], prefix: str = '') -> Iterator[str]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat_names(value, f'{prefix}{key}.')
-        else:
-            yield f'{prefix}{key}'
+    if unknown:
+        ignored = ', '.join(unknown)
+        node.get_logger().info(f'parameters without a meaning here are ignored: {ignored}')
+    return unknown
 
 
 class Settings:
@@ -214,58 +144,22 @@ class Settings:
 
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
     the map. `on_change`: called after every change, with the filter's parameters before it.
-    `ignored`, `foreign`: given parameters of nav2_amcl, or of other nodes. Raises
-    ConfigurationError for unknown names and values out of range.
+    `ignored`: given names that the node does not have. Raises ConfigurationError for misspelt
+    names and values out of range.
     """
 
     def __init__(
-        self,
-        node: Node,
-        on_change: Callable[[KbrConfig], None] = lambda before: None,
-        shared: Iterable[str] = (),
+        self, node: Node, on_change: Callable[[KbrConfig], None] = lambda before: None
     ) -> None:
         self._node, self._on_change = node, on_change
-        self.names = [
-            *fields(NodeConfig),
-            *fields(KbrConfig),
-            *(f'initial_pose.{name}' for name in fields(InitialPose)),
-        ]
-        self.ignored = sorted(filter(AMCL_PARAMETER.fullmatch, given_names(node)))
-        passed = refuse_unknown(node, self.names, {*self.ignored, *shared})
-        self.foreign = [name for name in passed if name not in self.ignored]
-        self._given = given_names(node) & set(fields(KbrConfig))
+        names = [*fields(NodeConfig), *fields(KbrConfig)]
+        names += [f'initial_pose.{name}' for name in fields(InitialPose)]
+        self.ignored = refuse_misspelt(node, names)
+        self._given = {name for name in fields(KbrConfig) if node.has_parameter(name)}
         self.config = declare(node, NodeConfig, changeable=CHANGEABLE)
         self.initial_pose = declare(node, InitialPose, 'initial_pose.')
         self.filter = declare(node, KbrConfig, changeable=fields(KbrConfig))
-        node.add_on_set_parameters_callback(self._check)
-
-    def change(
-        self,
-        changes: list[Parameter[Any]],
-        set_them: Callable[[list[Parameter[Any]]], SetParametersResult],
-    ) -> SetParametersResult:
-        """Set parameters by `set_them`, converted to their types, and follow them."""
-        try:
-            converted = [self._converted(item) for item in changes]
-        except ConfigurationError as error:
-            return SetParametersResult(successful=False, reason=str(error))
-        result = set_them(converted)
-        if result.successful:
-            before = self.filter
-            self.config = _changed(self.config, converted)
-            self.filter = _changed(self.filter, converted)
-            self._given |= {item.name for item in converted} & set(fields(KbrConfig))
-            self._on_change(before)
-        return result
-
-    def _converted(self, item: Parameter[Any]) -> Parameter[Any]:
-        if not self._node.has_parameter(item.name):
-            remedy = hint(item.name, self.names)
-            raise ConfigurationError(f'unknown parameter {item.name!r}: {remedy}')
-        field = (fields(NodeConfig) | fields(KbrConfig)).get(item.name)
-        if field is None or item.value is None:
-            return item
-        return Parameter(item.name, value=_to_ros(_coerced(field, item.value)))
+        node.add_on_set_parameters_callback(self._follow)
 
     def filter_on(self, from_map: KbrConfig) -> KbrConfig:
         """Return the map's filter parameters, with those that were given in their place."""
@@ -285,26 +179,18 @@ class Settings:
             self._node.set_parameters_atomically(changes)
         self._given = given
 
-    def _check(self, changes: list[Parameter[Any]]) -> SetParametersResult:
+    def _follow(self, changes: list[Parameter[Any]]) -> SetParametersResult:
         try:
-            _changed(self.config, changes)
-            _changed(self.filter, changes)
+            config, filter_config = _changed(self.config, changes), _changed(self.filter, changes)
         except ConfigurationError as error:
             return SetParametersResult(successful=False, reason=str(error))
+        before, self.config, self.filter = self.filter, config, filter_config
+        self._given |= {item.name for item in changes} & fields(KbrConfig).keys()
+        self._on_change(before)
         return SetParametersResult(successful=True)
 
 
-class SettableNode(ParameterNode):
-    """A node whose parameters change by way of its `settings`: Humble has no other hook."""
-
-    settings: Settings
-
-    def set_parameters(self, parameter_list: list[Parameter[Any]]) -> list[SetParametersResult]:
-        """Set parameters one after the other."""
-        return [self.set_parameters_atomically([item]) for item in parameter_list]
-
-    def set_parameters_atomically(
-        self, parameter_list: list[Parameter[Any]]
-    ) -> SetParametersResult:
-        """Set all parameters or none."""
-        return self.settings.change(parameter_list, super().set_parameters_atomically)
+def _changed(config: Config, changes: Iterable[Parameter[Any]]) -> Config:
+    known = fields(config)
+    values = {item.name: item.value for item in changes if item.name in known}
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]

@@ -36,7 +36,7 @@ from kbr_localization.ros.diagnostics import ERROR, input_status, OK, status, St
 from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.inputs import Inputs, listen, look_at_publishers, MessageImage
 from kbr_localization.ros.outputs import LATCHED
-from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_unknown
+from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_misspelt
 from kbr_localization.ros.recording import RecordingSession
 from kbr_localization.ros.rules import diagnose, Topic
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
@@ -63,7 +63,7 @@ class RecorderNode(ParameterNode):
     def __init__(self) -> None:
         super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
         self.config = declare(self, RecorderConfig)
-        refuse_unknown(self, fields(RecorderConfig))
+        refuse_misspelt(self, fields(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
         self._log = NodeLogger(self.get_logger())

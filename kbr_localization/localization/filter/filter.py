@@ -43,8 +43,7 @@ from kbr_localization.localization.localizer import (
     status_of,
     unknown,
 )
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
 from kbr_localization.localization.update_gate import UpdateGate
 from kbr_localization.se2 import FloatArray

@@ -24,9 +24,8 @@ from kbr_localization.kernels.off_map import observation_weights
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.pose_kernel import Indices, PoseKernel, PoseSearch
-from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
-from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.localization.map.similarity import Centring, Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.linalg import lapack

@@ -12,11 +12,7 @@ verification: Auckenthaler, Carey and Lloyd-Thomas, 2000):
 from __future__ import annotations
 
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
-from kbr_localization.localization.map.similarity import (
-    FullSimilarity,
-    LocalSimilarity,
-    Similarity,
-)
+from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import compose, FloatArray, wrap_angle
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +53,4 @@ class RunMean:
                 pending.append((pose, known, values))
         values, mean = seen.at(seen.known), self._sums / self._counts
         self._pending = [*reversed(pending), (self._pose, seen.known, values)]
-        if len(seen.known) == seen.size:
-            return FullSimilarity(values - mean, seen.missing)
-
-        def compute(indices: NDArray[np.intp]) -> FloatArray:
-            return np.asarray(seen.at(indices) - mean[indices])
-
-        given = seen.known, values - mean[seen.known]
-        return LocalSimilarity(compute, seen.candidates, seen.size, given, missing=seen.missing)
+        return seen.mapped(lambda values, indices: np.asarray(values - mean[indices]))

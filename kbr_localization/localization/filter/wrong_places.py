@@ -19,9 +19,8 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.strata import evidence
-from kbr_localization.localization.map.describing import GramDescriber
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
+from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import functools
 import time
@@ -13,7 +13,6 @@ import cv2
 from kbr_localization import conversions
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
-from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.workers import gathered, shrinking_batches, Workers
@@ -109,24 +108,3 @@ def make_thumbnail(image: np.ndarray) -> bytes:
     height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
     small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
     return bytes(cv2.imencode('.jpg', small)[1])
-
-
-class GramDescriber(Describer):
-    """A describer whose images and descriptors are row numbers of a known kernel matrix."""
-
-    kind, size, dtype = 'gram', 1, np.dtype(np.int64)
-
-    def __init__(self, gram: np.ndarray) -> None:
-        self.gram = gram
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        """Return the row number (1,) unchanged."""
-        return image
-
-    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> FloatArray:
-        """Kernel matrix (n, m) of row numbers (n, 1) and (m, 1)."""
-        return np.asarray(self.gram[np.ix_(left[:, 0], right[:, 0])], dtype=np.float64)
-
-    def state(self) -> Mapping[str, Any]:
-        """Nothing that a map file could keep."""
-        return {}

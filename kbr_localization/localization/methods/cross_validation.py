@@ -24,9 +24,9 @@ from kbr_localization.localization.localizer import (
     sigma_region,
     UNKNOWN_VARIANCE,
 )
-from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
+from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.localization.methods.registry import make_localizer, with_values
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
