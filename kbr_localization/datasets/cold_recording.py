@@ -117,16 +117,6 @@ class ColdRecording:
         self.last_image = ImageName(stamp_ns, reference)
         return self._folder / name
 
-    def last_files(self) -> list[bytes]:
-        """Return the bytes of the last image of each camera; empty where one is missing."""
-        if self.last_image is None:
-            return []
-        name = format_image_name(*self.last_image)
-        try:
-            return [(self.path / camera / name).read_bytes() for camera in self.cameras]
-        except OSError:
-            return []
-
     def _claim(self) -> Callable[[], object]:
         """Keep other processes from recording into the folder; return what releases it."""
         file = (self.path / PLACES).open('ab')

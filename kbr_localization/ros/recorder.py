@@ -73,12 +73,9 @@ class RecorderNode(ParameterNode):
         self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
         self._listener = TransformListener(self, self.config, self._log)
         self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
-        self._cameras = [topic.name for topic in self._inputs.topics[:-1]]
-        self._sizes: dict[str, tuple[int, int]] = {}
-        self._size_changes: dict[str, str] = {}
-        self._look_at_sizes(self._recording.last_files())
+        self._sizes: list[Any] = []
         self._used_links: dict[str, int] = {}
-        self._poses = self._subscribe_to_poses()
+        self._poses: Any = self._subscribe_to_poses()
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._path = PoseArray()
         self._reporter = StatusPublisher(self, self._report)
@@ -100,31 +97,27 @@ class RecorderNode(ParameterNode):
             poses = f'poses dropped: {format_counts(self.session.poses_dropped)}'
             self.get_logger().info(f'{self.config.out}: {images}; {poses}')
 
-    def _subscribe_to_poses(self) -> Any:
-        config, now = self.config, time.monotonic()
+    def _subscribe_to_poses(self) -> Topic | None:
+        config, listener = self.config, self._listener
         if config.pose_type == 'none':
             self._recording.without_poses()
             self.session.needs_poses = False
             return None
         self._recording.with_poses()
-        if config.pose_type == 'tf':
-            return self._subscribe_to_tf()
-        message_type: Any = POSE_MESSAGES[config.pose_type]
-        create = partial(self.create_subscription, message_type, 'pose', self._take_pose, POSE_QOS)
-        subscription = listen(self, 'pose', create)
-        return Topic(subscription.topic_name, type_name(message_type), now, 'set pose_type')
-
-    def _subscribe_to_tf(self) -> Topic:
-        if self._listener.type is None:
+        if config.pose_type != 'tf':
+            kind: Any = POSE_MESSAGES[config.pose_type]
+            create = partial(self.create_subscription, kind, 'pose', self._take_pose, POSE_QOS)
+            name = listen(self, 'pose', create).topic_name
+            return Topic(name, type_name(kind), time.monotonic(), 'set pose_type')
+        if listener.type is None:
             raise RosError("pose_type 'tf' needs tf2_msgs: install it, or record from a topic")
-        self._listener.callbacks.append(self._take_transforms)
+        listener.callbacks.append(self._take_transforms)
         sought = (
-            f'{self.config.global_frame_id} to {self.config.odom_frame_id} or to the frame of the '
-            'robot that the odometry names: see what they send, and set global_frame_id, '
-            'odom_frame_id'
+            f'{config.global_frame_id} to {config.odom_frame_id} or to the frame of the robot '
+            'that the odometry names: see what they send, and set global_frame_id, odom_frame_id'
         )
-        name = self._listener.subscriptions[0].topic_name
-        return Topic(name, type_name(self._listener.type), time.monotonic(), sought=sought)
+        name, now = listener.subscriptions[0].topic_name, time.monotonic()
+        return Topic(name, type_name(listener.type), now, sought=sought)
 
     def _take_transforms(self) -> None:
         """
@@ -142,34 +135,29 @@ class RecorderNode(ParameterNode):
             self._used_links[frame] = stamp_ns
             if frame == self.config.odom_frame_id:
                 stamp_ns, pose = newest[0], se2.compose(pose, newest[1])
+            self._poses.saw(stamp_ns, time.monotonic())
+            self._poses.repeated = 0  # SLAM repeats a transform faster than the odometry comes
             self._add_pose(stamp_ns, pose, 0.0)
 
     def _take_pose(self, message: Any) -> None:
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
-        stamp_ns = stamp_to_ns(message.header.stamp)
-        if frame_id.lstrip('/') != expected:
-            self.session.poses_dropped['in another frame'] += 1
-            self._poses.saw(stamp_ns, time.monotonic())
-            self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
-            return
+        stamp_ns, posed, deviation = stamp_to_ns(message.header.stamp), message.pose, 0.0
+        self._poses.saw(stamp_ns, time.monotonic())
         try:
-            if isinstance(message, PoseStamped):
-                pose, deviation = pose_from_message(message.pose), 0.0
-            else:
-                covariance = covariance_from_message(message.pose.covariance)
+            if frame_id.lstrip('/') != expected:
+                raise RosError(f'expected frame {expected!r}, got {frame_id!r}')
+            if not isinstance(message, PoseStamped):
+                covariance = covariance_from_message(posed.covariance)
                 deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
-                pose = pose_from_message(message.pose.pose)
+                posed = posed.pose
+            pose = pose_from_message(posed)
         except RosError as error:
             self.session.poses_dropped['not usable'] += 1
-            self._poses.saw(stamp_ns, time.monotonic())
             self._log('warning', f'pose not used: {error}')
             return
         self._add_pose(stamp_ns, pose, deviation)
 
     def _add_pose(self, stamp_ns: int, pose: se2.FloatArray, deviation: float) -> None:
-        self._poses.saw(stamp_ns, time.monotonic())
-        if self.config.pose_type == 'tf':
-            self._poses.repeated = 0  # SLAM repeats a transform faster than the odometry comes
         if deviation <= self.config.max_position_sd:
             self._inputs.standstill.add_known(pose)
         self.session.add_pose(stamp_ns, pose, deviation)
@@ -181,24 +169,15 @@ class RecorderNode(ParameterNode):
         if not all(isinstance(source, MessageImage) for source in sources):
             raise DatasetError('a camera has no image at that moment: expected one of each')
         files = [source.as_file(self.config.jpeg_quality) for source in sources]
-        self._look_at_sizes(files)
-        return files
-
-    def _look_at_sizes(self, files: list[bytes]) -> None:
-        """Tell an image whose size has changed: a map keeps one size per camera."""
-        for topic, data in zip(self._cameras, files, strict=False):
-            size = shown_size(data, topic)
-            if size is None:
-                continue
-            before = self._sizes.setdefault(topic, size)
-            if size == before:
-                continue
-            self._sizes[topic] = size
-            self._size_changes[topic] = (
-                f'images of {topic} are now {size[0]}x{size[1]}, were {before[0]}x{before[1]}: a '
-                'map keeps one size per camera: set the camera back, and record into a new folder'
+        sizes = [shown_size(data, 'image') for data in files]
+        if sizes != (self._sizes or sizes):
+            self._log(
+                'warning',
+                f'images are now {sizes}, were {self._sizes}: a map keeps one size per camera: '
+                'set the camera back, and record into a new folder',
             )
-            self._log('warning', self._size_changes[topic], 0.0)
+        self._sizes = sizes
+        return files
 
     def _show(self, image: QueuedImage) -> None:
         last = self._recording.last_image
@@ -228,8 +207,6 @@ class RecorderNode(ParameterNode):
         values = {'images': session.recorded, 'folder': config.out}
         poses = {f'poses dropped: {why}': n for why, n in session.poses_dropped.items()}
         dropped = session.dropped + self._inputs.dropped
-        # changes of size stay in diagnostics, as the images do
-        hints += self._size_changes.values()
         return [
             status(self, 'recording', level, told, values),
             input_status(self, topics, hints, dropped, session.odometry_counts, poses),
