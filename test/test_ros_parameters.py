@@ -255,4 +255,4 @@ def test_the_parameter_file_has_the_names_and_defaults_of_the_code():
 
 def test_the_page_of_the_interface_is_that_of_the_code():
     text = (ROOT / 'docs' / 'ros_interface.md').read_text()
-    assert text == interface_page(), 'run `python -m kbr_localization.ros.interface`'
+    assert text == interface_page(text), 'run `python -m kbr_localization.ros.interface`'

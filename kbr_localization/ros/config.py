@@ -1,4 +1,4 @@
-"""Parameters of the localization node, with the names of nav2_amcl where it has them."""
+"""Parameters of the nodes, with the names of nav2_amcl where it has them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def check_frames(config: Any) -> None:
     Raises ConfigurationError unless `global_frame_id` and `odom_frame_id` are two names.
     """
     for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
-        if hasattr(config, name):
-            object.__setattr__(config, name, getattr(config, name).lstrip('/'))
+        object.__setattr__(config, name, getattr(config, name).lstrip('/'))
     frames = (config.global_frame_id, config.odom_frame_id)
     if '' in frames or frames[0] == frames[1]:
         raise ConfigurationError(
@@ -48,100 +47,24 @@ def check_frames(config: Any) -> None:
 
 
 @dataclass(frozen=True)
-class NodeConfig:
-    """Parameters of the node; `KbrConfig` has the filter's."""
+class ChangeableConfig:
+    """Parameters of the node that may change while it runs; all of the filter may as well."""
 
     map_file: str = parameter(
-        '',
-        'map made by `kbr map build`, or a name out of map_files; after a change call ~/load_map',
-    )
-    map_files: tuple[str, ...] = parameter(
-        (),
-        'maps as name=path, such as one per floor: each has a service ~/load_map/<name>; with '
-        'map_file empty the first is loaded at the start',
-    )
-    method: str = parameter(
-        'kbr', 'localization method, see `kbr methods`', choices=tuple(METHODS)
-    )
-    image_transport: str = parameter(
-        'raw',
-        'raw: Image on image; compressed: CompressedImage on image/compressed',
-        choices=('raw', 'compressed'),
-    )
-    image_topics: tuple[str, ...] = parameter(
-        (),
-        'topics of several cameras, as in front/image and rear/image, in the order of the map; '
-        'empty: one camera on image',
-    )
-    sync_tolerance: float = parameter(
-        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
-    )
-    global_frame_id: str = parameter('map', 'frame of the map')
-    odom_frame_id: str = parameter('odom', 'frame of the odometry')
-    base_frame_id: str = parameter(
-        'base_footprint',
-        'frame of the robot; told when the odometry is of another one, which is then taken to be '
-        'at the same place in the plane',
-    )
-    odom_source: str = parameter(
-        'auto',
-        'where the odometry comes from: tf: odom_frame_id to base_frame_id on /tf, where only the '
-        'first transform moves; topic: odom; auto: /tf as soon as it has that, until then odom',
-        choices=('auto', 'tf', 'topic'),
+        '', 'map made by `kbr map build`, or a name out of map_files; then call ~/load_map'
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
     transform_tolerance: float = parameter(
         1.0, 'seconds for which a published transform stays valid', 0.0, 60.0
     )
-    initialize_globally: bool = parameter(
-        True, 'start without knowing the pose when there is no initial and no saved one'
-    )
-    set_initial_pose: bool = parameter(False, 'start from initial_pose')
     always_reset_initial_pose: bool = parameter(
         False, 'when activated again, start anew instead of from the last pose'
     )
     save_pose_rate: float = parameter(
         0.5, 'how often the pose is saved, per second; 0 never', 0.0, 100.0
     )
-    pose_file: str = parameter(
-        '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
-    )
-    saved_pose_filepath: str = parameter(
-        '', "nav2_amcl's name for pose_file: the pose is saved beside that file, with .json"
-    )
-    initialize_at_saved_pose: bool = parameter(
-        False, 'start from the saved pose however old it is, as long as the map is the same'
-    )
     saved_pose_max_age: float = parameter(
         60.0, 'a saved pose older than that is not used, seconds', 0.0
-    )
-    random_seed: int = parameter(
-        0, 'seed of everything random; the same seed, the same run; -1: another one each time', -1
-    )
-    autostart: bool = parameter(
-        True, 'configure and activate at once; false leaves that to a lifecycle manager'
-    )
-    allow_parameter_qos_overrides: bool = parameter(
-        True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
-    )
-    # a raw image of 1920x1080 takes 6 MB
-    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
-    image_backlog: int = parameter(
-        4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
-    )
-    odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
-    max_speed: float = parameter(
-        MAX_SPEED,
-        'metres per second that the robot never exceeds: odometry that is further off than that, '
-        'and half a metre, was reset; as when it is back at zero after a pause',
-        0.01,
-    )
-    max_extrapolation: float = parameter(
-        0.1,
-        'images that come more often than that in seconds, or on top of each other, do not wait '
-        'long for their odometry: it is extrapolated by so much at most; 0 always waits',
-        0.0,
-        1.0,
     )
     no_data_timeout: float = parameter(
         5.0, 'seconds without a message after which a hint is given', 0.5
@@ -151,11 +74,7 @@ class NodeConfig:
         False, 'add images to the map where the pose is sure but no map image looks like the view'
     )
     grow_below: float = parameter(
-        0.6,
-        'similarity of the best match below which an image is added; best_similarity in '
-        '/diagnostics shows what is usual',
-        0.0,
-        1.0,
+        0.6, 'best_similarity (see /diagnostics) below which an image is added', 0.0, 1.0
     )
     grow_max_sd: float = parameter(
         0.25, 'an added image has a pose with at most that standard deviation, metres', 0.0
@@ -169,10 +88,78 @@ class NodeConfig:
     grow_max_images: int = parameter(
         1000, 'images that may be added to a map in all', 0, 1_000_000
     )
+
+
+@dataclass(frozen=True)
+class NodeConfig(ChangeableConfig):
+    """Parameters of the node; `KbrConfig` has the filter's."""
+
+    map_files: tuple[str, ...] = parameter(
+        (),
+        'maps as name=path, such as one per floor: each has a service ~/load_map/<name>; with '
+        'map_file empty the first is loaded at the start',
+    )
+    method: str = parameter('kbr', 'localization method, see `kbr methods`', choices=(*METHODS,))
+    image_transport: str = parameter(
+        'raw',
+        'Image on image, or CompressedImage on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    image_topics: tuple[str, ...] = parameter(
+        (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
+    )
+    sync_tolerance: float = parameter(
+        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
+    )
+    global_frame_id: str = parameter('map', 'frame of the map')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    base_frame_id: str = parameter(
+        'base_footprint',
+        'frame of the robot; odometry of another frame is taken to be at the same place',
+    )
+    odom_source: str = parameter(
+        'auto',
+        'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',
+        choices=('auto', 'tf', 'topic'),
+    )
+    initialize_globally: bool = parameter(
+        True, 'start without knowing the pose when there is no initial and no saved one'
+    )
+    set_initial_pose: bool = parameter(False, 'start from initial_pose')
+    pose_file: str = parameter(
+        '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
+    )
+    saved_pose_filepath: str = parameter(
+        '', "nav2_amcl's name for pose_file: the pose is saved beside that file, with .json"
+    )
+    initialize_at_saved_pose: bool = parameter(
+        False, 'start from the saved pose however old it is, as long as the map is the same'
+    )
+    random_seed: int = parameter(0, 'the same seed, the same run; -1: another one each time', -1)
+    autostart: bool = parameter(
+        True, 'configure and activate at once; false leaves that to a lifecycle manager'
+    )
+    allow_parameter_qos_overrides: bool = parameter(
+        True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
+    )
+    # a raw image of 1920x1080 takes 6 MB
+    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
+    image_backlog: int = parameter(
+        4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
+    )
+    odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
+    max_speed: float = parameter(
+        MAX_SPEED, 'm/s that the robot never exceeds; with faster steps odometry was reset', 0.01
+    )
+    max_extrapolation: float = parameter(
+        0.1,
+        'seconds by which odometry is extrapolated at most, for images that come more often than '
+        'that; 0 always waits for odometry',
+        0.0,
+        1.0,
+    )
     grow_into: str = parameter(
-        '',
-        'folder for the maps with the added images, from which they are read at the next start; '
-        'empty: beside the map, as in office_grown.h5; see `kbr map grown`',
+        '', 'folder for the maps with added images; empty: beside the map, as office_grown.h5'
     )
     grow_in_place: bool = parameter(
         False, 'replace the map file itself when images are added, which cannot be undone'
@@ -183,8 +170,7 @@ class NodeConfig:
         check_frames(self)
         if self.grow_in_place and self.grow_into:
             raise ConfigurationError(
-                "parameter 'grow_in_place' is true and 'grow_into' names a folder: give one of "
-                'them'
+                "parameters 'grow_in_place' and 'grow_into' are both set: expected one of them"
             )
         parse_map_files(self.map_files)
 
@@ -215,25 +201,6 @@ class InitialPose:
         return np.diag([self.std_xy**2, self.std_xy**2, self.std_yaw**2])
 
 
-CHANGEABLE = (
-    'map_file',
-    'tf_broadcast',
-    'transform_tolerance',
-    'always_reset_initial_pose',
-    'save_pose_rate',
-    'saved_pose_max_age',
-    'no_data_timeout',
-    'particles',
-    'grow_map',
-    'grow_below',
-    'grow_max_sd',
-    'grow_spacing_d',
-    'grow_spacing_a',
-    'grow_max_images',
-)
-"""Node parameters that may change while it runs; all filter parameters may as well."""
-
-
 @dataclass(frozen=True)
 class RecorderConfig:
     """Parameters of the recorder node."""
@@ -257,13 +224,13 @@ class RecorderConfig:
     image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
     image_transport: str = with_default(NodeConfig, 'image_transport', 'raw')
     image_topics: tuple[str, ...] = parameter(
-        (), 'topics of several cameras, as in front/image and rear/image; empty: one on image'
+        (), 'topics of several cameras, as front/image; empty: image'
     )
     sync_tolerance: float = with_default(NodeConfig, 'sync_tolerance', 0.05)
     pose_type: str = parameter(
         'pose_with_covariance',
-        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; '
-        'none: nothing knows the pose, and `kbr map build --poses odometry` finds it',
+        'messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; none: '
+        'nothing knows the pose, and `kbr map build --poses odometry` finds it',
         choices=('pose_with_covariance', 'pose', 'odometry', 'tf', 'none'),
     )
     global_frame_id: str = parameter('map', 'frame that the poses must have')
@@ -283,24 +250,20 @@ class PlayerConfig:
 
     run: str = parameter('', 'COLD run folder or rosbag2 to play')
     cameras: tuple[str, ...] = parameter(
-        (), 'cameras to play, by folders of a COLD run or topics of a bag, if there are several'
+        (), 'cameras to play out of several: folders of a COLD run, topics of a bag'
     )
     rate: float = parameter(1.0, 'speed relative to the recording', 0.01, 1000.0)
-    loop: bool = parameter(
-        False,
-        'start over at the end; stamps and clock jump back, or with stamps: now go on, as if the '
-        'robot were carried to the start',
-    )
+    loop: bool = parameter(False, 'start over at the end; with recorded stamps time jumps back')
     start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0, 1e9)
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
     image_transport: str = parameter(
         'raw',
-        'raw: Image on image; compressed: JPEG on image/compressed',
+        'Image on image, or JPEG on image/compressed',
         choices=('raw', 'compressed'),
     )
     stamps: str = parameter(
         'recorded',
-        'recorded: as in the run, with /clock; now: the time of sending, without /clock',
+        'those of the run, with /clock, or the time of sending, without',
         choices=('recorded', 'now'),
     )
     wait_for_subscribers: int = parameter(

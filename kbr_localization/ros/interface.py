@@ -1,5 +1,5 @@
 """
-The ROS interface as text, made from the code: config/localization.yaml and docs/ros_interface.md.
+The parameters as text, made from the code: config/localization.yaml, and docs/ros_interface.md.
 
 `python -m kbr_localization.ros.interface` in the source tree writes both files.
 """
@@ -7,14 +7,14 @@ The ROS interface as text, made from the code: config/localization.yaml and docs
 from __future__ import annotations
 
 from collections.abc import Iterator
-import dataclasses
 from pathlib import Path
+import re
 import textwrap
 from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros import parameters
 from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
+from kbr_localization.ros.parameters import fields
 import yaml
 
 YAML_HEAD = """\
@@ -27,144 +27,60 @@ FILTER_HEAD = """\
     # Parameters of the filter. They come from the map, which was built or tuned with them:
     # uncomment one only to override the map's value.
 """
-
-PAGE_HEAD = """\
-# ROS interface
-
-Names are relative and can be remapped. Made by `python -m kbr_localization.ros.interface`, checked
-by a test. An empty list is `['']` to ROS tools; `[]` is taken as well. Parameters of the images
-(`vision.words` and others) belong to the map, not to the nodes: `kbr parameters` lists them.
-
-"""
-LOCALIZATION_TOPICS = """\
-| name | type | |
-|---|---|---|
-| `image` | sensor_msgs/Image | `image_transport: raw`; the frame of the camera is not needed |
-| `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
-| those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
-| `odom` | nav_msgs/Odometry | wheel odometry, where `odom_source` takes it |
-| `/tf`, `/tf_static` | tf2_msgs/TFMessage | odometry, where `odom_source` takes it |
-| `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
-| `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |
-| `particle_cloud` | nav2_msgs/ParticleCloud | samples of the belief; without nav2_msgs a \
-geometry_msgs/PoseArray |
-| `~/map_poses` | visualization_msgs/MarkerArray | the map, coloured by the belief |
-| `~/best_match` | sensor_msgs/CompressedImage | image beside its match, when subscribed |
-| `/diagnostics` | diagnostic_msgs/DiagnosticArray | status, reasons and counts, at 1 Hz; see \
-[troubleshooting](troubleshooting.md#images-that-are-dropped) for why images are dropped |
-| `/tf` | tf2_msgs/TFMessage | map to odom, where tf2_msgs is installed |
-| `bond` | bond/Status | heartbeats for a lifecycle manager, where bond is installed |
-| `set_initial_pose` | nav2_msgs/SetInitialPose | service: as `initialpose`, with nav2_msgs |
-| `reinitialize_global_localization` | std_srvs/Empty | service: forget the pose |
-| `request_nomotion_update` | std_srvs/Empty | service: use the next image in any case |
-| `~/load_map` | std_srvs/Trigger | service: load the map that `map_file` names |
-| `~/load_map/<name>` | std_srvs/Trigger | service: load a map of `map_files` |
-| `~/add_current` | std_srvs/Trigger | service: add the last image to the map, and write it |
-
-"""
-RECORDER_TOPICS = """\
-Images and odometry as `localization_node`; besides:
-
-| name | type | |
-|---|---|---|
-| `pose` | as `pose_type` says | the pose in the map, from whoever knows it |
-| `~/recorded_poses` | geometry_msgs/PoseArray | where images were recorded |
-| `/diagnostics` | diagnostic_msgs/DiagnosticArray | what is recorded and dropped, at 1 Hz |
-
-"""
-PLAYER_TOPICS = """\
-| name | type | |
-|---|---|---|
-| `image` | sensor_msgs/Image | images, `image_transport: raw` |
-| `image/compressed` | sensor_msgs/CompressedImage | images, `image_transport: compressed` |
-| `<camera>/image` | as `image` | several cameras; `<camera>/image/compressed` likewise |
-| `odom` | nav_msgs/Odometry | wheel odometry |
-| `reference_pose` | geometry_msgs/PoseWithCovarianceStamped | the known pose of each image |
-| `/clock` | rosgraph_msgs/Clock | time of the recording, with `stamps: recorded` |
-
-"""
-NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
-    (
-        'localization_node',
-        LOCALIZATION_TOPICS,
-        (
-            ('Parameters', '', NodeConfig),
-            ('Initial pose', 'initial_pose.', InitialPose),
-            ("Parameters of the filter (the map's, unless overridden)", '', KbrConfig),
-        ),
-    ),
-    ('recorder_node', RECORDER_TOPICS, (('Parameters', '', RecorderConfig),)),
-    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerConfig),)),
-)
-"""Each node with its topics, and its parameters by title and prefix."""
-TABLE_HEAD = '| name | default | |\n|---|---|---|\n'
+CONFIGS: tuple[Any, ...] = (NodeConfig, InitialPose, KbrConfig, RecorderConfig, PlayerConfig)
 
 
 def parameter_file() -> str:
     """Contents of config/localization.yaml."""
-    lines = [YAML_HEAD]
-    lines += [f'{line}\n' for line in _settings(NodeConfig, '    ')]
-    lines += ['    initial_pose:\n']
-    lines += [f'{line}\n' for line in _settings(InitialPose, '      ')]
-    lines += [FILTER_HEAD]
-    lines += [f'{line}\n' for line in _settings(KbrConfig, '    # ')]
-    return ''.join(lines)
+    parts = [YAML_HEAD, *_settings(NodeConfig, '    ')]
+    parts += ['    initial_pose:\n', *_settings(InitialPose, '      ')]
+    parts += [FILTER_HEAD, *_settings(KbrConfig, '    # ')]
+    return ''.join(parts)
 
 
-def interface_page() -> str:
-    """Contents of docs/ros_interface.md."""
-    lines, above = [PAGE_HEAD], set[str]()
-    for node, topics, sections in NODES:
-        lines += [f'## `{node}`\n\n### Topics and services\n\n', topics]
-        for title, prefix, config_class in sections:
-            rows = dict.fromkeys(_rows(prefix, config_class))
-            lines += [f'### {title}\n\n', TABLE_HEAD, *(row for row in rows if row not in above)]
-            if again := [row.split(' | ')[0].lstrip('| ') for row in rows if row in above]:
-                lines += [f'\nAs `{NODES[0][0]}`: {", ".join(again)}.\n']
-            lines += ['\n']
-            above |= rows.keys()
-    return ''.join(lines).removesuffix('\n')
+def interface_page(page: str) -> str:
+    """Make the tables of parameters anew: each follows a comment with the name of its class."""
+    for config_class in CONFIGS:
+        prefix = 'initial_pose.' if config_class is InitialPose else ''
+        table = '| name | default | |\n|---|---|---|\n'
+        for name, default, text in _parameters(config_class):
+            table += f'| `{prefix}{name}` | `{default}` | {text} |\n'
+        head, mark, rest = page.partition(f'<!-- {config_class.__name__} -->\n')
+        page = head + mark + table + re.sub(r'\A(\|.*\n)*', '', rest)
+    return page
 
 
 def main() -> None:
     """Write both files."""
     root = Path(__file__).resolve().parents[2]
     (root / 'config' / 'localization.yaml').write_text(parameter_file())
-    (root / 'docs' / 'ros_interface.md').write_text(interface_page())
-
-
-def _rows(prefix: str, config_class: Any) -> Iterator[str]:
-    for name, field in parameters.fields(config_class).items():
-        text = f'{field.metadata["description"]}{_range(field)}'.replace('|', '\\|')
-        yield f'| `{prefix}{name}` | `{_value(field.default)}` | {text} |\n'
+    page = root / 'docs' / 'ros_interface.md'
+    page.write_text(interface_page(page.read_text()))
 
 
 def _settings(config_class: Any, indent: str) -> Iterator[str]:
-    for name, field in parameters.fields(config_class).items():
-        comment = indent if indent.rstrip().endswith('#') else f'{indent}# '
-        text = f'{field.metadata["description"]}{_range(field)}'
-        yield from textwrap.wrap(
-            text,
-            99,
-            initial_indent=comment,
-            subsequent_indent=comment,
-            break_on_hyphens=False,
+    """Lines of a YAML file: what a parameter is, then its default."""
+    comment = indent if indent.endswith('# ') else f'{indent}# '
+    for name, default, text in _parameters(config_class):
+        yield textwrap.fill(
+            text, 99, initial_indent=comment, subsequent_indent=comment, break_on_hyphens=False
         )
-        yield f'{indent}{name}: {_value(field.default)}'
+        yield f'\n{indent}{name}: {default}\n'
 
 
-def _range(field: dataclasses.Field[Any]) -> str:
-    low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
-    if choices:
-        return f' ({", ".join(choices)})'
-    if low is None and high is None:
-        return ''
-    return f' [{"..." if low is None else low}, {"..." if high is None else high}]'
-
-
-def _value(default: Any) -> str:
-    value = (list(default) or ['']) if isinstance(default, tuple) else default
-    return str(yaml.safe_dump(value, default_flow_style=True)).removesuffix('...\n').strip()
+def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
+    """Names, defaults in YAML, and descriptions with the values that are allowed."""
+    for name, field in fields(config_class).items():
+        low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
+        allowed = f' ({", ".join(choices)})' if choices else ''
+        if (low, high) != (None, None):
+            allowed = f' [{"..." if low is None else low}, {"..." if high is None else high}]'
+        # ROS has no typed empty list
+        value = (
+            (list(field.default) or ['']) if isinstance(field.default, tuple) else field.default
+        )
+        default = str(yaml.safe_dump(value, default_flow_style=True)).removesuffix('...\n')
+        yield name, default.strip(), field.metadata['description'] + allowed
 
 
 if __name__ == '__main__':

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from kbr_localization import configuration
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros.config import CHANGEABLE, InitialPose, NodeConfig
+from kbr_localization.ros.config import ChangeableConfig, InitialPose, NodeConfig
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -156,7 +156,7 @@ class Settings:
         names += [f'initial_pose.{name}' for name in fields(InitialPose)]
         self.ignored = refuse_misspelt(node, names)
         self._given = {name for name in fields(KbrConfig) if node.has_parameter(name)}
-        self.config = declare(node, NodeConfig, changeable=CHANGEABLE)
+        self.config = declare(node, NodeConfig, changeable=fields(ChangeableConfig))
         self.initial_pose = declare(node, InitialPose, 'initial_pose.')
         self.filter = declare(node, KbrConfig, changeable=fields(KbrConfig))
         node.add_on_set_parameters_callback(self._follow)
