@@ -19,7 +19,7 @@ import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.odometry_jumps import without_jumps
-from kbr_localization.evaluation.described import describe_run, DescribedRun, LookupDescriber
+from kbr_localization.evaluation.described import describe_run, DescribedRun, GivenDescriptors
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
@@ -32,7 +32,6 @@ from kbr_localization.simulation import (
     SyntheticRun,
     with_robots,
 )
-from kbr_localization.vision import Describer
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -111,17 +110,6 @@ class Taken:
             np.array([frame.reference for frame in frames]),
             run.descriptors[known],
         )
-
-
-class GivenDescriptors(LookupDescriber):
-    """A map's describer for images that are descriptors already."""
-
-    def __init__(self, describer: Describer, descriptors: np.ndarray | None = None) -> None:
-        super().__init__(describer, np.zeros(0) if descriptors is None else descriptors)
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        """Return the descriptor (d,) that was given."""
-        return image
 
 
 @dataclass(frozen=True)

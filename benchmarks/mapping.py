@@ -20,7 +20,7 @@ from benchmarks import results
 from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
-from kbr_localization.evaluation.described import describe_run, on_described_run
+from kbr_localization.evaluation.described import describe_run, on_given_descriptors
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
@@ -92,7 +92,7 @@ def error_between(poses: FloatArray, truth: FloatArray) -> float:
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
     """Mean RMSE after localizing of a run with several seeds, NaN where there is none."""
     run = describe_run(kernel_map.describer, test)
-    known, reference = on_described_run(kernel_map, run), reference_trajectory(run)
+    known, reference = on_given_descriptors(kernel_map), reference_trajectory(run)
     trajectories = [localize(known, run, seed=seed) for seed in range(seeds)]
     found = [run_metrics(run_errors(reference, one)) for one in trajectories]
     errors = [one['rmse_once_below_1m_m'] for one in found]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import results
 import cv2
-from kbr_localization.cli.settings import configurations
+from kbr_localization.cli.options import configurations
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory
 from kbr_localization.localization.map.build import build_map

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+import math
 import sys
+import time
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
@@ -23,14 +25,14 @@ def silent(what: str, done: int, total: int) -> None:
 
 @contextmanager
 def terminal_progress() -> Iterator[Progress]:
-    """Give a `Progress` on stderr: bars on a terminal, elsewhere a line for every tenth."""
+    """Give a `Progress` on stderr: bars on a terminal, else a line at the end and every 10 s."""
     if not sys.stderr.isatty():
-        told: dict[str, int] = {}
+        last = -math.inf
 
         def report_lines(what: str, done: int, total: int) -> None:
-            tenth = 10 * done // max(total, 1)
-            if tenth != told.get(what):
-                told[what] = tenth
+            nonlocal last
+            if done >= total or time.monotonic() - last > 10.0:
+                last = time.monotonic()
                 print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)
 
         yield report_lines

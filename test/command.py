@@ -6,8 +6,7 @@ import re
 import subprocess
 import sys
 
-from kbr_localization.cli.app import app
-from kbr_localization.cli.failures import run_command
+from kbr_localization.cli.app import app, run_command
 
 KBR = (sys.executable, '-m', 'kbr_localization')
 """Wherever the package is installed, by pip or by colcon."""

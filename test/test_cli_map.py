@@ -1,26 +1,37 @@
-"""Maps and trajectories by the command line, on tiny runs."""
+"""`kbr map …` on tiny runs and on drives round a ring."""
 
 import dataclasses
+from dataclasses import replace
 import json
-from pathlib import Path
 import re
 import shutil
 
 from command import assert_one_line, invoke, kbr
-import cv2
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.cli.console import format_value
 from kbr_localization.datasets import open_dataset
-from kbr_localization.evaluation import read_tum
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.map.grow import grown_path, NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
+from mapping_helpers import RingRun, ROUND
 import numpy as np
 import pytest
 
 FEW_WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
 """Half of what a tiny map takes is its vocabulary."""
+
+
+def done(*command):
+    result = invoke(*command)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def facts_of(path):
+    return json.loads(done('map', 'info', path, '--json').stdout)
 
 
 @pytest.fixture(scope='module')
@@ -30,8 +41,7 @@ def tiny(tmp_path_factory):
     write_tiny_cold_run(folder / 'train', frames=30)
     write_tiny_cold_run(folder / 'test', frames=20)
     result = kbr('map', 'build', '--out', folder / 'map.h5', folder / 'train')
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == ''
+    assert (result.returncode, result.stdout) == (0, ''), result.stderr
     assert 'describing images: 30 of 30' in result.stderr
     assert 'map.h5: 30 images' in result.stderr
     return folder
@@ -41,45 +51,38 @@ def test_the_map_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
     maps = []
     for jobs in (1, 2):
         path = tmp_path / f'{jobs}.h5'
-        options = ('--out', path, '--jobs', jobs, *FEW_WORDS)
-        result = invoke('map', 'build', tiny / 'train', *options)
-        assert result.returncode == 0, result.stderr
-        assert 'describing images: 30 of 30' in result.stderr
+        told = done('map', 'build', tiny / 'train', '--out', path, '--jobs', jobs, *FEW_WORDS)
+        assert 'describing images: 30 of 30' in told.stderr
         maps.append(KernelMap.load(path))
     assert_equal_maps(*maps)
 
 
 def test_info_says_what_the_map_holds(tiny):
-    facts = json.loads(invoke('map', 'info', tiny / 'map.h5', '--json').stdout)
+    facts = facts_of(tiny / 'map.h5')
     assert facts['images'] == 30
     assert facts['runs'] == {'train': {'images': 30, 'metres': pytest.approx(5.8, abs=1e-6)}}
     assert facts['image_shape'] == [96, 128]
     assert facts['filter']['odometry_calibration'] == 'learnt'
+    assert facts['odometry']['offset_x']['observable'] is False
     table = invoke('map', 'info', tiny / 'map.h5').stdout
-    assert 'runs.train.images' in table and 'filter.image_bandwidth' in table
+    assert 'runs.train.images' in table and 'not observable' in table
     for name, values in facts['motion_noise'].items():
         cell = '-' if values is None else f'[{", ".join(map(format_value, values))}]'
         assert re.search(rf'motion_noise\.{name} +│ {re.escape(cell)} *\n', table), name
-    assert facts['odometry']['offset_x']['observable'] is False
-    assert 'not observable' in table
 
 
-def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
+def test_runs_of_the_same_name_stay_apart(tmp_path):
     runs = [tmp_path / day / 'run' for day in ('mon', 'tue')]
     for run, frames in zip(runs, (30, 20), strict=True):
         write_tiny_cold_run(run, frames=frames)
-    result = invoke('map', 'build', *runs, '--out', tmp_path / 'map.h5', *FEW_WORDS)
-    assert result.returncode == 0 and 'warning' not in result.stderr
+    result = done('map', 'build', *runs, '--out', tmp_path / 'map.h5', *FEW_WORDS)
+    assert 'warning' not in result.stderr
     kernel_map = KernelMap.load(tmp_path / 'map.h5')
-    assert kernel_map.run_names == ('run', 'run (2)')
     # as an earlier version named them
     dataclasses.replace(kernel_map, run_names=('run', 'run')).save(tmp_path / 'old.h5')
     for name in ('map.h5', 'old.h5'):
-        facts = json.loads(invoke('map', 'info', tmp_path / name, '--json').stdout)
-        assert {run: of['images'] for run, of in facts['runs'].items()} == {
-            'run': 30,
-            'run (2)': 20,
-        }
+        images = {run: of['images'] for run, of in facts_of(tmp_path / name)['runs'].items()}
+        assert images == {'run': 30, 'run (2)': 20}
     arguments = ('map', 'extend', tmp_path / 'map.h5', runs[1], '--out', tmp_path / 'longer.h5')
     assert_one_line(invoke(*arguments), 'has a run run already', 'rename the folder')
 
@@ -87,150 +90,29 @@ def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):
     for name in ('one.h5', 'two.h5'):
         options = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name, *FEW_WORDS)
-        assert invoke('map', 'build', tiny / 'train', *options).returncode == 0
-    one, two = (
-        invoke('map', 'info', tmp_path / name, '--json').stdout for name in ('one.h5', 'two.h5')
-    )
-    assert json.loads(one)['images'] == 7
-    assert one == two
-
-
-@pytest.mark.parametrize('method', ['kbr', 'nearest'])
-def test_localizing_gives_a_pose_for_every_frame_and_details_beside_it(tiny, tmp_path, method):
-    out = tmp_path / 'new' / 'folder' / 'run.tum'
-    result = kbr('localize', tiny / 'map.h5', tiny / 'test', '--out', out, '--method', method)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == ''
-    assert 'localizing: 20 of 20' in result.stderr
-    trajectory = read_tum(out)
-    assert trajectory.stamps_ns.tolist() == open_dataset(tiny / 'test').stamps_ns.tolist()
-    metrics = json.loads(invoke('evaluate', tiny / 'test', out, '--json').stdout)
-    assert metrics['position_rmse_m'] < 0.5
-    assert metrics['frames'] == 20 and metrics['coverage_frames'] >= 15
-    if method == 'kbr':
-        # one image confirms no place, however like it is to one of the map
-        details = out.with_suffix('.csv').read_text().splitlines()
-        assert ',localized' not in details[1] and ',localized' in details[-1]
-
-
-def test_recall_of_the_map_is_reported_when_asked_for(tiny, tmp_path):
-    out = tmp_path / 'run.tum'
-    invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', out, '--method', 'nearest')
-    options = ('--map', tiny / 'map.h5', '--json')
-    metrics = json.loads(invoke('evaluate', tiny / 'test', out, *options).stdout)
-    assert metrics['recall_frames'] == 20
-    assert metrics['recall_at_1'] <= metrics['recall_at_5'] <= metrics['recall_at_10'] == 1
-
-
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny, tmp_path):
-    (tmp_path / 'file').touch()
-    result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'file' / 'map.h5')
-    assert_one_line(result, 'file')
-    assert 'describing' not in result.stderr
-    assert_one_line(invoke('map', 'build', tiny / 'train', '--out', tmp_path), 'is a folder')
-    assert_one_line(
-        invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', '/proc/run.tum'), '/proc'
-    )
-
-
-def test_how_many_frames_were_localized_is_told(tiny, tmp_path):
-    arguments = (tiny / 'map.h5', tiny / 'test', '--out', tmp_path / 'run.tum')
-    result = invoke('localize', *arguments, '--method', 'nearest')
-    assert '20 poses, localized at 20 of them (100%)' in result.stderr
-    assert 'warning' not in result.stderr
-    for file in (shutil.copytree(tiny / 'test', tmp_path / 'dark') / 'std_cam').iterdir():
-        cv2.imwrite(str(file), np.zeros((96, 128), np.uint8))
-    for command in ('localize', 'report'):
-        result = invoke(command, arguments[0], tmp_path / 'dark', *arguments[2:])
-        assert result.returncode == 0, result.stderr
-        assert '20 poses, localized at 0 of them (0%)' in result.stderr
-        assert 'warning: never localized' in result.stderr
-
-
-def test_an_odometry_that_stands_still_is_named(tiny, tmp_path):
-    run = shutil.copytree(tiny / 'test', tmp_path / 'still')
-    [scans] = (run / 'odom_scans').iterdir()
-    lines = [line.split() for line in scans.read_text().splitlines()]
-    scans.write_text(''.join(' '.join(line[:8] + lines[0][8:]) + '\n' for line in lines))
-    for command in ('localize', 'report'):
-        result = invoke(command, tiny / 'map.h5', run, '--out', tmp_path / 'run.tum')
-        assert result.returncode == 0, result.stderr
-        assert 'by its odometry the robot stood still' in result.stderr
-        assert 'is this a map of that place' not in result.stderr
-    result = kbr('map', 'build', run, '--out', tmp_path / 'map.h5')
-    assert result.returncode == 0
-    assert 'of still go 3.8 m away from the first one, but its odometry has 0.0 m' in result.stderr
-
-
-def test_an_output_that_is_an_input_is_refused(tiny, tmp_path):
-    kernel_map = Path(shutil.copy(tiny / 'map.h5', tmp_path / 'map.h5'))
-    (tmp_path / 'link.h5').symlink_to(kernel_map)
-    invoke('convert', tiny / 'test', tmp_path / 'bag')
-    (bag,) = (tmp_path / 'bag').glob('*.mcap')
-    for command in (
-        ('localize', kernel_map, tiny / 'test', '--out', kernel_map),
-        ('localize', kernel_map, tiny / 'test', '--out', tmp_path / 'link.h5'),
-        ('report', kernel_map, tiny / 'test', '--out', kernel_map),
-        ('report', kernel_map, tiny / 'test', '--out', tmp_path / 'r', '--rerun', kernel_map),
-        ('map', 'prune', kernel_map, '--max-images', 5, '--out', kernel_map),
-        ('map', 'build', bag, '--out', bag),
-        ('tune', bag, '--out', bag),
-    ):
-        before = [path.read_bytes() for path in (kernel_map, bag)]
-        assert_one_line(invoke(*command), f'{command[-1]} would be overwritten')
-        assert [path.read_bytes() for path in (kernel_map, bag)] == before
-
-
-def test_details_replace_those_of_an_earlier_trajectory_and_nothing_else(tiny, tmp_path):
-    command = ('localize', tiny / 'map.h5', tiny / 'test', '--method', 'nearest', '--out')
-    for _ in range(2):
-        assert invoke(*command, tmp_path / 'run.tum').returncode == 0
-    (tmp_path / 'costs.csv').write_text('what,euros\n')
-    assert_one_line(invoke(*command, tmp_path / 'costs.tum'), 'costs.csv', '--out')
-    assert (tmp_path / 'costs.csv').read_text() == 'what,euros\n'
-    assert not (tmp_path / 'costs.tum').exists()
+        done('map', 'build', tiny / 'train', *options)
+    one, two = (facts_of(tmp_path / name) for name in ('one.h5', 'two.h5'))
+    assert one['images'] == 7 and one == two
 
 
 def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
-    options = (
-        '--set',
-        'image_bandwidth=1',
-        '--set',
-        'odometry_calibration=off',
-        '--set',
-        'vision.words=20',
-    )
-    result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
-    assert result.returncode == 0, result.stderr
-    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    chosen = ('image_bandwidth=1', 'odometry_calibration=off', 'vision.words=20')
+    options = [part for setting in chosen for part in ('--set', setting)]
+    done('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
+    facts = facts_of(tmp_path / 'map.h5')
     assert facts['filter']['image_bandwidth'] == 1.0
     assert facts['filter']['odometry_calibration'] == 'off'
     assert facts['descriptor_size'] == 4 * 20
 
 
-def test_every_parameter_is_described():
-    described = json.loads(invoke('parameters', '--json').stdout)
-    assert described['image_bandwidth']['default'] > 0
-    assert described['vision.words']['range'] == '2 … 4096'
-    assert all(parameter['description'] for parameter in described.values())
-    assert 'image_bandwidth' in invoke('parameters').stdout
-
-
-@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
-def test_a_run_becomes_a_bag_that_is_the_same_run(tiny, tmp_path, storage):
-    bag = tmp_path / 'bag'
-    result = invoke('convert', tiny / 'test', bag, '--storage', storage)
-    assert result.returncode == 0, result.stderr
-    assert '20 frames' in result.stderr
-    for run, out in ((tiny / 'test', tmp_path / 'run.tum'), (bag, tmp_path / 'bag.tum')):
-        result = invoke('localize', tiny / 'map.h5', run, '--out', out, '--method', 'nearest')
-        assert result.returncode == 0, result.stderr
-    assert (tmp_path / 'run.tum').read_text() == (tmp_path / 'bag.tum').read_text()
-    evaluated = [
-        invoke('evaluate', run, tmp_path / 'bag.tum', '--json').stdout
-        for run in (tiny / 'test', bag)
-    ]
-    assert evaluated[0] == evaluated[1]
+def test_fewer_images_are_kept_and_the_loss_is_told(tiny, tmp_path):
+    out = tmp_path / 'few.h5'
+    told = done('map', 'prune', tiny / 'map.h5', '--max-images', 9, '--out', out).stdout
+    assert '9 of 30' in told and 'farthest dropped image' in told
+    assert len(KernelMap.load(out)) == 9
+    assert 'whole: 9 images' in done('map', 'check', out).stderr
+    out.write_bytes(out.read_bytes()[:-2000])
+    assert_one_line(invoke('map', 'check', out), 'few.h5')
 
 
 def grown_beside(tiny, folder):
@@ -247,36 +129,25 @@ def grown_beside(tiny, folder):
 
 def test_added_images_are_merged_or_dropped_by_command(tiny, tmp_path):
     path, beside = grown_beside(tiny, tmp_path)
-    told = invoke('map', 'grown', path).stdout
+    told = done('map', 'grown', path).stdout
     assert re.search(r'added +│ 2 ', told) and re.search(r'images +│ 32 ', told)
     before = path.read_bytes()
-    assert invoke('map', 'grown', path, '--drop').returncode == 0
+    done('map', 'grown', path, '--drop')
     assert path.read_bytes() == before and not beside.exists()
     assert_one_line(invoke('map', 'grown', path), 'nothing was added to')
     missing = invoke('map', 'grown', tmp_path / 'nowhere.h5')
     assert_one_line(missing, 'does not exist', '`kbr map build RUN --out')
     path, beside = grown_beside(tiny, tmp_path)
     assert_one_line(invoke('map', 'grown', path, '--drop', '--merge'), 'expected one of them')
-    assert invoke('map', 'grown', path, '--merge').returncode == 0
+    done('map', 'grown', path, '--merge')
     assert len(KernelMap.load(path)) == 32 and not beside.exists()
 
 
-def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
+def test_only_what_was_added_to_the_map_is_merged_or_dropped(tiny, tmp_path):
     path, beside = grown_beside(tiny, tmp_path)
-    KernelMap.load(path).subset(np.arange(3, 20)).save(path)
-    assert_one_line(invoke('map', 'grown', path, '--merge'), 'not those of this map')
-    for option in ('--drop', '--merge'):
-        itself = invoke('map', 'grown', path, option, '--added', path)
-        assert_one_line(itself, 'the map itself')
-    assert beside.exists() and len(KernelMap.load(path)) == 17
-
-
-def test_only_what_was_added_to_the_map_is_dropped(tiny, tmp_path):
-    path, beside = grown_beside(tiny, tmp_path)
-    notes, other = tmp_path / 'notes.txt', tmp_path / 'other.h5'
+    notes, other, damaged = (tmp_path / name for name in ('notes.txt', 'other.h5', 'damaged.h5'))
     notes.write_text('mine\n')
     KernelMap.load(path).subset(np.arange(3, 20)).save(other)
-    damaged = tmp_path / 'damaged.h5'
     damaged.write_bytes(beside.read_bytes()[:-1000])
     for file, why in ((notes, 'notes.txt'), (damaged, 'damaged.h5'), (other, 'not those of this')):
         before = file.read_bytes()
@@ -284,30 +155,130 @@ def test_only_what_was_added_to_the_map_is_dropped(tiny, tmp_path):
         assert file.read_bytes() == before
     nowhere = invoke('map', 'grown', tmp_path / 'no.h5', '--drop', '--added', beside)
     assert_one_line(nowhere, 'no.h5 does not exist')
-    assert beside.exists()
-
-
-def test_a_damaged_file_of_added_images_can_be_dropped(tiny, tmp_path):
-    path, beside = grown_beside(tiny, tmp_path)
+    for option in ('--drop', '--merge'):
+        itself = invoke('map', 'grown', path, option, '--added', path)
+        assert_one_line(itself, 'the map itself')
+    assert_one_line(invoke('map', 'grown', other, '--merge', '--added', beside), 'not those of')
+    assert beside.exists() and len(KernelMap.load(path)) == 30
+    # what a node wrote and damaged has nothing to lose
     beside.write_bytes(beside.read_bytes()[:-1000])
-    assert invoke('map', 'grown', path, '--drop').returncode == 0
+    done('map', 'grown', path, '--drop')
     assert path.exists() and not beside.exists()
 
 
 def test_a_map_of_an_earlier_version_is_measured_and_keeps_that(tiny, tmp_path):
-    old, new = tmp_path / 'old.h5', tmp_path / 'new.h5'
+    old, new, poses = tmp_path / 'old.h5', tmp_path / 'new.h5', tmp_path / 'poses.tum'
     shutil.copy(tiny / 'map.h5', old)
     with h5py.File(old, 'r+') as file:
         del file['statistics']
-    poses = tmp_path / 'poses.tum'
-    told = invoke('localize', old, tiny / 'test', '--out', poses)
-    assert told.returncode == 0 and 'kbr map measure' in told.stderr
-    result = invoke('map', 'measure', old, '--out', new)
-    assert result.returncode == 0, result.stderr
-    assert 'wrong places stays below' in result.stderr
+    assert 'kbr map measure' in done('localize', old, tiny / 'test', '--out', poses).stderr
+    told = done('map', 'measure', old, '--out', new).stderr
+    assert 'wrong places stays below' in told
     assert KernelMap.load(old).statistics is None
     assert KernelMap.load(new).statistics == KernelMap.load(tiny / 'map.h5').statistics
-    silent = invoke('localize', new, tiny / 'test', '--out', poses)
-    assert 'kbr map measure' not in silent.stderr
-    same = invoke('map', 'measure', new, '--out', new)
-    assert same.returncode == 2 and str(new) in same.stderr
+    assert 'kbr map measure' not in done('localize', new, tiny / 'test', '--out', poses).stderr
+    assert_one_line(invoke('map', 'measure', new, '--out', new), str(new))
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    """Write two drives in COLD's format and map the first one from its odometry."""
+    folder = tmp_path_factory.mktemp('ring')
+    for drive in (
+        RingRun(name='one', metres=1.6 * ROUND),
+        RingRun(name='short', begin=9.0, metres=12.0, seed=1),
+    ):
+        # COLD's names of images have true poses
+        frames = [replace(frame, reference=drive.true[n]) for n, frame in enumerate(drive)]
+        write_cold_run(folder / drive.name, frames, drive.odometry)
+    words = ('map', 'build', folder / 'one', '--poses', 'odometry', '--jobs', 1, *FEW_WORDS)
+    told = done(*words, '--out', folder / 'one.h5').stderr
+    assert 'closures in' in told and 'contradict them' in told
+    return folder
+
+
+def test_another_drive_is_added(made, tmp_path):
+    words = ('map', 'extend', made / 'one.h5', made / 'short', '--jobs', 1)
+    assert 'joined by' in done(*words, '--out', tmp_path / 'both.h5').stderr
+    before, after = KernelMap.load(made / 'one.h5'), KernelMap.load(tmp_path / 'both.h5')
+    np.testing.assert_array_equal(after.poses[: len(before)], before.poses)
+
+
+def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
+    known = ('--at', '4,3.0,0', '--at', '40,11.8,8', '--at', '80,0,0.2')
+    moved = done('map', 'align', made / 'one.h5', *known, '--out', tmp_path / 'moved.h5')
+    rows = [line.replace('│', ' ').split() for line in moved.stdout.splitlines()[2:]]
+    first = KernelMap.load(made / 'one.h5').stamps_ns.min() * 1e-9
+    # at the images that are nearest
+    assert [float(row[0]) - first for row in rows] == pytest.approx([4, 40, 80], abs=1.0)
+    assert [row[1:3] for row in rows][:2] == [['3.000', '0.000'], ['11.800', '8.000']]
+    assert 'missed_m' in moved.stdout
+    assert '3 known poses, missed by' in moved.stderr
+
+
+def test_the_poses_of_a_run_move_its_map(made, tmp_path):
+    moved = tmp_path / 'moved.h5'
+    done('map', 'align', made / 'one.h5', '--bag', made / 'one', '--out', moved)
+    truth = [frame.reference for frame in open_dataset(made / 'one')]
+    off = KernelMap.load(moved).poses[:, :2] - np.array(truth)[:, :2]
+    assert np.median(np.hypot(*off.T)) < 0.3
+    frames = [replace(frame, reference=None) for frame in open_dataset(made / 'short')]
+    write_cold_run(tmp_path / 'none', frames, open_dataset(made / 'short').odometry)
+    none = invoke('map', 'align', made / 'one.h5', '--bag', tmp_path / 'none', '--out', moved)
+    assert none.returncode == 2
+    assert 'none: expected known poses, of a bag also by --reference-topic' in none.stderr
+
+
+def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made, tmp_path):
+    told = (
+        'one.h5: the frame of the map is that of its first image, not that of the reference poses '
+        'of short: errors against them'
+    )
+    write_tum(tmp_path / 'known.tum', reference_trajectory(open_dataset(made / 'one')))
+    moved = tmp_path / 'one.h5'
+    done('map', 'align', made / 'one.h5', '--tum', tmp_path / 'known.tum', '--out', moved)
+    run, out, page = made / 'short', tmp_path / 'short.tum', tmp_path / 'page.html'
+    nearest, some = ('--method', 'nearest'), ('--sizes', 9, '--trials', 1, '--jobs', 1)
+    for whole, expected in ((made / 'one.h5', 1), (moved, 0)):
+        # a map that was extended is measured, which takes as long as it is large
+        kernel_map = tmp_path / f'few {expected}' / 'one.h5'
+        kernel_map.parent.mkdir()
+        KernelMap.load(whole).subset(np.arange(30)).save(kernel_map)
+        compared = ('compare', '--map', kernel_map, '--test', run, '--methods', 'nearest', *some)
+        for command in (
+            ('localize', kernel_map, run, '--out', out, *nearest, '--init', 'reference'),
+            ('evaluate', run, out, '--map', kernel_map),
+            ('report', kernel_map, run, '--out', page, *nearest),
+            (*compared, '--out', tmp_path / f'{expected}'),
+            ('map', 'extend', kernel_map, run, '--poses', 'known', '--out', tmp_path / 'both.h5'),
+        ):
+            assert done(*command).stderr.count(told) == expected, command
+        assert (told.partition(': ')[2] in page.read_text()) is bool(expected)
+        frame = facts_of(kernel_map)['poses']['frame']
+        assert frame == ('that of the first image' if expected else 'aligned')
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'why'),
+    [
+        ((), 'expected one of --at, --tum, --bag, --onto, got none'),
+        (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
+        (('--at', '1e30,2,3'), "--at '1e30,2,3': expected SECONDS,X,Y"),
+        (('--at', '-1,2,3'), "--at '-1,2,3': expected SECONDS,X,Y"),
+        (('--at', '1,nan,3'), "--at '1,nan,3': expected SECONDS,X,Y"),
+        (('--at', '1,2,1e300'), 'metres of at most 1e+07'),
+        (('--at', '1,2,3', '--reference-topic', '/known'), 'options of a bag: expected --bag'),
+        (('--at', '1,2,3', '--at', '2,2,3'), '2 of 2 known poses'),
+        (('--at', '1,2,3', '--at', '2,2,3', '--at', '3,2,3'), 'lie 0.00 m about their middle'),
+    ],
+)
+def test_known_poses_that_say_nothing_are_refused(made, tmp_path, arguments, why):
+    command = ('map', 'align', made / 'one.h5', *arguments, '--out', tmp_path / 'moved.h5')
+    assert_one_line(invoke(*command), why)
+
+
+def test_a_short_run_is_refused_in_one_line(tmp_path):
+    write_tiny_cold_run(tmp_path / 'tiny')
+    words = ('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1)
+    assert_one_line(invoke(*words, '--out', tmp_path / 'map.h5'), 'stays in one place')
+    assert not (tmp_path / 'map.h5').exists()

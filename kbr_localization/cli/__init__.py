@@ -17,8 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _exit)
     try:
-        from kbr_localization.cli.app import run  # noqa: PLC0415
-        from kbr_localization.cli.failures import run_command  # noqa: PLC0415
+        from kbr_localization.cli.app import run, run_command  # noqa: PLC0415
     except ModuleNotFoundError as error:
         # nothing of the command line works without typer, not even its errors
         if error.name != 'typer':

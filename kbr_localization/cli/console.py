@@ -29,41 +29,20 @@ def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
         note(f'the last image that was left out: {last_error}')
 
 
-def note_localized(out: Path, statuses: Sequence[str], odometry: Any) -> None:
-    """Print how many frames were localized; `odometry` (n, 3) may explain why none was."""
-    from kbr_localization import se2  # noqa: PLC0415  (not for `--help`)
-
-    count, frames = statuses.count('localized'), len(statuses)
-    note(f'{out}: {frames} poses, localized at {count} of them ({count / max(frames, 1):.0%})')
-    if count:
-        return
-    moved = odometry - odometry[:1]
-    moved[:, 2] = se2.wrap_angle(moved[:, 2])
-    if (abs(moved) < 0.1).all():  # metres and radians
-        note(
-            'warning: never localized: by its odometry the robot stood still, and one image does '
-            'not suffice; if it drove, choose another odometry: --odometry-topic for a bag'
-        )
-    else:
-        note('warning: never localized: is this a map of that place, made with that camera?')
-
-
 def show(title: str, rows: Mapping[str, Any], as_json: bool = False) -> None:
     """Print names and values as JSON or as a table of two columns."""
     if as_json:
         print_json(rows)
     else:
-        _print_table(['', title], [[name, value] for name, value in rows.items()])
+        _print_table(['', title], list(rows.items()))
 
 
-def show_rows(
-    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], as_json: bool = False
-) -> None:
-    """Print rows as JSON, or the chosen columns of them as a table."""
+def show_rows(rows: Sequence[Mapping[str, Any]], as_json: bool = False) -> None:
+    """Print rows with the same names as JSON or as a table."""
     if as_json:
         print_json(rows)
     else:
-        _print_table(columns, [[row[column] for column in columns] for row in rows])
+        _print_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def print_json(value: Any) -> None:
@@ -76,16 +55,15 @@ def _print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    # as Text, since names of runs are no markup
-    def cell(value: Any) -> Text:
-        return Text(printable(format_value(value)))
-
     table = Table(show_edge=False)
     for number, header in enumerate(headers):
         words = number == 0 or any(isinstance(row[number], str) for row in rows)
-        table.add_column(cell(header), justify='left' if words else 'right', no_wrap=number == 0)
+        table.add_column(
+            Text(printable(header)), justify='left' if words else 'right', no_wrap=number == 0
+        )
     for row in rows:
-        table.add_row(*map(cell, row))
+        # as Text, since names of runs are no markup
+        table.add_row(*(Text(printable(format_value(value))) for value in row))
     # a file or pipe has room for everything
     Console(width=None if sys.stdout.isatty() else 400).print(table)
 
@@ -124,8 +102,14 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
     if path.exists() and not path.is_file():
         return path
+    # realpath, since resolve fails on circular links; a link in a run belongs to the run
+    places = [Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name]
     for given in inputs:
-        refuse_file_of(given, path)
+        source = Path(os.path.realpath(given))
+        if source in places:
+            raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
+        if any(source in place.parents for place in places):
+            raise KbrError(f'{path} is in the folder of the run {given}: write to another folder')
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     with path.open('ab'):
@@ -133,21 +117,3 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     if not existed:
         path.resolve().unlink()
     return path
-
-
-def refuse_file_of(given: Path, path: Path) -> None:
-    """Raise KbrError for an output that is an input, or a file in the folder of a run."""
-    # realpath, since resolve fails on circular links; a link in a run belongs to the run
-    places = [Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name]
-    source = Path(os.path.realpath(given))
-    if source in places:
-        raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
-    if any(source in place.parents for place in places):
-        raise KbrError(f'{path} is in the folder of the run {given}: write to another folder')
-
-
-def prepare_map(path: Path, *inputs: Path) -> Path:
-    """Do the same for a map, which has to be a file; raises KbrError for a device or a pipe."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise KbrError(f'{path} is a device or a pipe: expected the name of the map to write')
-    return prepare_output(path, *inputs)

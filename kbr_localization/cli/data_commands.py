@@ -28,6 +28,9 @@ class Storage(str, Enum):
     SQLITE3 = 'sqlite3'
 
 
+NewFolder = Annotated[
+    Path, typer.Argument(metavar='OUT', help='What to make.', show_default=False)
+]
 RobotSeed = Annotated[
     Optional[int],
     typer.Option(min=0, help='Seed of a robot drawn at random for the test run or the map.'),
@@ -35,32 +38,38 @@ RobotSeed = Annotated[
 
 
 def synth(
-    out: Annotated[
-        Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
-    ],
+    out: NewFolder,
     seed: Seed = 0,
     robot: RobotSeed = None,
     map_robot: RobotSeed = None,
+    small: Annotated[
+        bool, typer.Option('--small', help='A small building and small images, in seconds.')
+    ] = False,
 ) -> None:
     """
     Render runs through a building with look-alike corridors, in COLD's format.
 
     Two tours for a map and a test run at night; robot.json in each run holds its parameters.
     """
-    from kbr_localization.simulation import DEMO_RUNS, random_robot, with_robots, write_building
+    from kbr_localization.simulation import (
+        BuildingConfig,
+        DEMO_RUNS,
+        random_robot,
+        with_robots,
+        write_building,
+    )
 
     robots = [None if chosen is None else random_robot(chosen) for chosen in (robot, map_robot)]
+    building = BuildingConfig(size=14.0, width=160, height=120) if small else None
     with terminal_progress() as progress:
-        write_building(out, seed, with_robots(DEMO_RUNS, *robots), progress=progress)
+        write_building(out, seed, with_robots(DEMO_RUNS, *robots), building, progress)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 
 @reads_runs
 def convert(
     run: Run,
-    out: Annotated[
-        Path, typer.Argument(metavar='OUT', help='The bag or run to make.', show_default=False)
-    ],
+    out: NewFolder,
     to: Annotated[
         Format, typer.Option('--to', help='What to make: a rosbag2 or a run in the COLD format.')
     ] = Format.BAG,
@@ -161,7 +170,6 @@ def demo(
     with terminal_progress() as progress:
         result = run_demo(out, rate, seed, progress)
     columns = (
-        'method',
         'localized_after_s',
         'localized_after_m',
         'below_1m_after_s',
@@ -171,6 +179,10 @@ def demo(
         'wrong_called_localized',
         'position_rmse_m',
     )
-    rows = [{'method': name, **metrics} for name, metrics in result.metrics.items()]
-    console.show_rows(columns, rows)
+    console.show_rows(
+        [
+            {'method': name, **{column: metrics[column] for column in columns}}
+            for name, metrics in result.metrics.items()
+        ]
+    )
     console.note(f'{result.folder}: trajectory.png, trajectory.tum, map.h5, building/')

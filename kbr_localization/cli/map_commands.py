@@ -1,57 +1,54 @@
-"""`kbr map …`: build maps, look into them, prune them."""
+"""`kbr map …`: build maps, look into them, move them, add and drop images."""
 
 from collections.abc import Sequence
 import dataclasses
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
+    configurations,
     Jobs,
     Json,
     MapFile,
-    MapOut,
     MaxImages,
+    Out,
     Poses,
     Reading,
     reads_runs,
+    Run,
     Runs,
     Scheduler,
     Seed,
     Settings,
 )
-from kbr_localization.cli.settings import configurations
-from kbr_localization.errors import KbrError
+from kbr_localization.errors import KbrError, MapError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
 
 
-def measured(kernel_map: Any) -> Any:
-    """Return a map with its statistics measured again."""
+def save_map(kernel_map: Any, out: Path) -> Any:
+    """Write and return a map, measured if it was not; print its size, warn where it is little."""
     from kbr_localization.localization.filter.wrong_places import with_statistics
 
-    return with_statistics(dataclasses.replace(kernel_map, statistics=None))
-
-
-def save_map(kernel_map: Any, out: Path) -> None:
-    """Write a map, measured if it was not; print its size and whether that is little."""
-    from kbr_localization.localization.filter.wrong_places import with_statistics
-
-    with_statistics(kernel_map).save(out)
+    kernel_map = with_statistics(kernel_map)
+    kernel_map.save(out)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
     if len(kernel_map) < 25:
         console.note(
             'warning: a map of fewer than 25 images: poses are seldom called localized on it, and '
             'maybe wrongly in other buildings; take an image every 0.2 m or so'
         )
+    return kernel_map
 
 
 @reads_runs
 def build(
     runs: Runs,
     *,
-    out: MapOut,
+    out: Out,
     poses: Annotated[
         Poses,
         typer.Option(help='Of the runs: known ones, or from odometry and places seen again.'),
@@ -68,6 +65,10 @@ def build(
     reading: Reading,
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
+    from kbr_localization.localization.map.build import build_map
+    from kbr_localization.localization.map.run_checks import frames_apart
+    from kbr_localization.localization.mapping.build import map_from_odometry
+
     if pose_frame not in ('camera', 'base'):
         raise KbrError(f'--pose-frame {pose_frame}: expected camera or base')
     if pose_frame == 'base' and poses is Poses.KNOWN:
@@ -76,22 +77,17 @@ def build(
             'that they were given for'
         )
     vision, given = configurations(settings)
-    console.prepare_map(out, *runs)
+    console.prepare_output(out, *runs)
     with open_workers(jobs, scheduler) as workers:
         datasets = [reading.open(run) for run in runs]
         with terminal_progress() as progress:
             options: dict[str, Any] = {'seed': seed, 'progress': progress, 'workers': workers}
-            notes: Sequence[str] = ()
+            notes: Sequence[str]
             if poses is Poses.KNOWN:
-                from kbr_localization.localization.map.build import build_map
-                from kbr_localization.localization.map.run_checks import frames_apart
-
                 kernel_map = build_map(datasets, vision, given, max_images, **options)
                 notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
             else:
-                from kbr_localization.localization.mapping.build import map_from_odometry
-
-                options |= {'base': pose_frame == 'base'}
+                options['base'] = pose_frame == 'base'
                 mapped = map_from_odometry(datasets, vision, given, max_images, **options)
                 kernel_map, notes = mapped.kernel_map, mapped.notes
     for note in notes:
@@ -121,6 +117,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     from kbr_localization.configuration import to_mapping
     from kbr_localization.localization.calibration_report import described
     from kbr_localization.localization.map.build import unique_names
+    from kbr_localization.localization.mapping.align import described_point
     from kbr_localization.vision.multi_camera import sections_of
     from kbr_localization.vision.network import HASH
 
@@ -128,46 +125,34 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     for index, name in enumerate(unique_names(kernel_map.run_names)):
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
-    state = kernel_map.describer.state()
-    cameras = sections_of(state) if kernel_map.cameras else {}
-    shapes = {
-        name: [int(of['image_height']), int(of['image_width'])] for name, of in cameras.items()
-    }
-    networks = {name: of[HASH] for name, of in cameras.items() if HASH in of}
-    network = networks or state.get(HASH)
-    low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
+    state, record, describer = kernel_map.describer.state(), kernel_map.mapping, {}
+    cameras = sections_of(state) if kernel_map.cameras else {'': state}
+    shapes = {n: [int(of['image_height']), int(of['image_width'])] for n, of in cameras.items()}
+    if networks := {name: of[HASH] for name, of in cameras.items() if HASH in of}:
+        describer = {HASH: networks.get('', networks)}
+    frames = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
     return {
         'images': len(kernel_map),
         'runs': runs,
-        'x_m': [float(low[0]), float(high[0])],
-        'y_m': [float(low[1]), float(high[1])],
+        'x_m': [f(kernel_map.poses[:, 0]) for f in (min, max)],
+        'y_m': [f(kernel_map.poses[:, 1]) for f in (min, max)],
         'cameras': list(kernel_map.cameras) or 1,
-        'image_shape': shapes or list(kernel_map.image_shape),
+        'image_shape': shapes.get('', shapes),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
-        **({} if network is None else {HASH: network}),
+        **describer,
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
-        'odometry': described(kernel_map.calibration, kernel_map.mapping is not None),
-        'poses': _poses_facts(kernel_map.mapping),
-    }
-
-
-def _poses_facts(record: Any) -> Any:
-    """Say where the poses of a map come from."""
-    from kbr_localization.localization.mapping.align import described_point
-
-    if record is None:
-        return 'known'
-    frames = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
-    return {
-        'from': 'odometry',
-        'of': described_point(record),
-        'frame': frames[record.aligned],
-        'closures': int((record.kept == 1).sum()),
-        'deviation_m': record.deviation_m,
-    }
+        'odometry': described(kernel_map.calibration, record is not None),
+        'poses': 'known' if record is None else {
+            'from': 'odometry',
+            'of': described_point(record),
+            'frame': frames[record.aligned],
+            'closures': int((record.kept == 1).sum()),
+            'deviation_m': record.deviation_m,
+        },
+    }  # fmt: skip
 
 
 def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:
@@ -196,16 +181,16 @@ def check(map_file: MapFile) -> None:
     console.note(f'{map_file}: whole: {images} images, {map_file.stat().st_size / 1e6:.1f} MB')
 
 
-def measure(map_file: MapFile, *, out: MapOut) -> None:
+def measure(map_file: MapFile, *, out: Out) -> None:
     """Measure the statistics of a map, as one of an earlier version needs it, and keep them."""
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
-    console.prepare_map(out, map_file)
-    kernel_map = measured(kernel_map)
-    save_map(kernel_map, out)
-    limit = kernel_map.statistics.evidence_limit
-    console.note(f'{out}: the evidence of wrong places stays below {limit:.2f} nats')
+    console.prepare_output(out, map_file)
+    limit = save_map(dataclasses.replace(kernel_map, statistics=None), out).statistics
+    console.note(
+        f'{out}: the evidence of wrong places stays below {limit.evidence_limit:.2f} nats'
+    )
 
 
 def prune(
@@ -214,14 +199,14 @@ def prune(
     max_images: Annotated[
         int, typer.Option(min=1, help='Keep so many images.', show_default=False)
     ],
-    out: MapOut,
+    out: Out,
 ) -> None:
     """Keep fewer images of a map, chosen to cover it, and print what that loses."""
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.map.prune import prune as prune_map
 
     kernel_map = KernelMap.load(map_file)
-    console.prepare_map(out, map_file)
+    console.prepare_output(out, map_file)
     pruned, loss = prune_map(kernel_map, max_images, 0)
     rows = {
         'images': f'{loss.kept} of {loss.images}',
@@ -232,3 +217,183 @@ def prune(
     }
     console.show(str(out), rows)
     save_map(pruned, out)
+
+
+@reads_runs
+def align(
+    map_file: MapFile,
+    *,
+    out: Out,
+    at: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar='SECONDS,X,Y',
+            help='A known position, at a time of the map or so long after its first image.',
+        ),
+    ] = None,
+    tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
+    bag: Annotated[
+        Optional[Path],
+        typer.Option(help='A bag or run of the map with known poses now and then.'),
+    ] = None,
+    onto: Annotated[
+        Optional[Path], typer.Option(help='A map of the same place, to whose frame to move.')
+    ] = None,
+    scale: Annotated[
+        bool, typer.Option('--scale', help='Also take over the metres of the known poses.')
+    ] = False,
+    reading: Reading,
+) -> None:
+    """
+    Move a map into another frame, by three or more known poses or onto another map.
+
+    The distance between the moved map and each known pose is printed.
+    """
+    from kbr_localization.evaluation.tum import read_tum
+    from kbr_localization.localization.map.kernel_map import KernelMap
+    from kbr_localization.localization.mapping.align import align as align_map
+    from kbr_localization.localization.mapping.align import align_onto, lines_of, since_first_image
+
+    ways = {'--at': at, '--tum': tum, '--bag': bag, '--onto': onto}
+    given = [name for name, value in ways.items() if value]
+    if len(given) != 1:
+        got = ' and '.join(given) or 'none of them'
+        raise KbrError(f'expected one of {", ".join(ways)}, got {got}')
+    if reading != Reading() and bag is None:
+        raise KbrError('options of a bag: expected --bag beside them')
+    kernel_map = KernelMap.load(map_file)
+    console.prepare_output(out, *(path for path in (map_file, tum, bag, onto) if path))
+    if onto is not None:
+        with terminal_progress() as progress:
+            moved, found = align_onto(kernel_map, KernelMap.load(onto), scale, progress)
+    else:
+        if at:
+            stamps, known = _typed_positions(at)
+            # the clock of the map may be a simulated one
+            stamps = since_first_image(kernel_map, stamps)
+        elif tum is not None:
+            trajectory = read_tum(tum)
+            console.note_skipped(trajectory.skipped)
+            stamps, known = trajectory.stamps_ns, trajectory.poses
+        else:
+            assert bag is not None
+            fixes = reading.open(bag).fixes
+            if fixes is None:
+                raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
+            stamps, known = fixes.stamps_ns, fixes.poses
+        moved, found = align_map(kernel_map, stamps, known, scale)
+    save_map(moved, out)
+    if onto is None:
+        residuals = zip(found.stamps_ns, found.known, found.residuals, strict=True)
+        rows = [
+            {'seconds': f'{stamp * 1e-9:.3f}', 'x': x, 'y': y, 'missed_m': float(missed)}
+            for stamp, (x, y, _), missed in residuals
+        ]
+        console.show_rows(rows)
+    for line in lines_of(found):
+        console.note(line)
+
+
+def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
+    """Stamps (k,) in nanoseconds and poses (k, 3), whose headings are NaN."""
+    from kbr_localization.datasets.poses import FARTHEST_M
+    from kbr_localization.trajectory import LATEST_S, parse_seconds
+    import numpy as np
+
+    stamps, poses = [], []
+    for text in texts:
+        try:
+            seconds, x, y = text.split(',')
+            stamps.append(parse_seconds(seconds))
+            poses.append((float(x), float(y), math.nan))
+        except ValueError:
+            poses.append((math.nan, math.nan, math.nan))
+        # a comparison with NaN is false
+        if not all(abs(metres) <= FARTHEST_M for metres in poses[-1][:2]):
+            raise KbrError(
+                f'--at {text!r:.80}: expected SECONDS,X,Y as in 12.5,3.0,-1.2, seconds in '
+                f'[0, {LATEST_S}) and metres of at most {FARTHEST_M:g}'
+            )
+    return np.array(stamps, dtype=np.int64), np.array(poses)
+
+
+@reads_runs
+def extend(
+    map_file: MapFile,
+    run: Run,
+    *,
+    out: Out,
+    poses: Annotated[
+        Poses, typer.Option(help='Of the run: known ones, or from odometry and the map.')
+    ] = Poses.ODOMETRY,
+    jobs: Jobs = None,
+    reading: Reading,
+) -> None:
+    """
+    Add another run to a map, whose own images stay where they are.
+
+    Without known poses the run is joined by its odometry and the places that both show.
+    """
+    from kbr_localization.localization.map.kernel_map import KernelMap
+    from kbr_localization.localization.mapping.extend import extend as extend_map
+
+    kernel_map = KernelMap.load(map_file)
+    console.prepare_output(out, map_file, run)
+    with open_workers(jobs) as workers, terminal_progress() as progress:
+        dataset = reading.open_for(kernel_map, map_file, run)
+        known = poses is Poses.KNOWN
+        longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
+    console.note_skipped(dataset.skipped)
+    for line in notes:
+        console.note(line)
+    save_map(longer, out)
+
+
+def grown(
+    map_file: MapFile,
+    *,
+    merge: Annotated[
+        bool, typer.Option('--merge', help='Take the added images into the map for good.')
+    ] = False,
+    drop: Annotated[
+        bool, typer.Option('--drop', help='Delete the file with the added images.')
+    ] = False,
+    added: Annotated[
+        Optional[Path],
+        typer.Option(help='The file with them, as out of grow_into; by default MAP_grown.h5.'),
+    ] = None,
+) -> None:
+    """
+    Print how many images a node has added to a map; merge or drop them.
+
+    They are in a separate file; the map does not change until they are merged.
+    """
+    from kbr_localization.localization.filter.wrong_places import with_statistics
+    from kbr_localization.localization.map.grow import grown_form, grown_path, GrownFile
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    if merge and drop:
+        raise KbrError('--merge and --drop: expected one of them')
+    path, base = added or grown_path(map_file), KernelMap.load(map_file)
+    file = GrownFile(path)  # before it is read: a node may add to it meanwhile
+    if not path.is_file():
+        raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
+    if path.samefile(map_file):
+        raise KbrError(f'{path}: is the map itself: expected the file with the added images')
+    try:
+        whole = grown_form(base, KernelMap.load(path))
+    except MapError:
+        # a file of that name was written by a node, and a broken one has nothing to lose
+        if not (drop and path == grown_path(map_file)):
+            raise
+        whole = base
+    new = len(whole) - len(base)
+    if not (merge or drop):
+        console.show(str(map_file), {'file': str(path), 'added': new, 'images': len(whole)})
+        return
+    with file.claimed():
+        if merge:
+            with_statistics(dataclasses.replace(whole, statistics=None)).save(map_file)
+        path.unlink()
+    done = f'{len(whole)} images, {new} of them added' if merge else 'stays as it is'
+    console.note(f'{map_file}: {done}; {path} is deleted')

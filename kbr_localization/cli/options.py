@@ -1,12 +1,13 @@
 """
-Options that several commands share, with one wording, and how runs are opened by them.
+Options that several commands share: how runs are opened, and parameters as `--set NAME=VALUE`.
 
 typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations that are strings: the
 commands have `Optional[X]`, and their files no `from __future__ import annotations`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+import contextlib
+import dataclasses
 from enum import Enum
 import functools
 import inspect
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
-from kbr_localization.errors import KbrError
+from kbr_localization.configuration import from_mapping, to_mapping, unknown_parameter
+from kbr_localization.errors import ConfigurationError, KbrError
 import typer
 
 
@@ -38,7 +40,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP, sho
 MapFile = Annotated[
     Path, typer.Argument(metavar='MAP', help='A map made by `kbr map build`.', show_default=False)
 ]
-MapOut = Annotated[Path, typer.Option(help='The map file to write.', show_default=False)]
+Out = Annotated[Path, typer.Option(help='What to write.', show_default=False)]
 MaxImages = Annotated[
     Optional[int], typer.Option(min=1, help='Keep so many images, chosen to cover the runs.')
 ]
@@ -82,7 +84,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
         raise KbrError(f'--sizes {text!r:.80}: expected whole numbers like 50,100,200') from error
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Reading:
     """How runs are read: cameras and topics where there are several, image spacing in metres."""
 
@@ -172,15 +174,81 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def repeat_options(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Repeat each of the named options before every value that follows it."""
-    current, first, repeated = '', False, []
-    for argument in arguments:
-        if argument.startswith('-') and argument != '-':
-            current, first = (argument, True) if argument in names else ('', False)
-        elif current and not first:
-            repeated.append(current)
-        else:
-            first = False
-        repeated.append(argument)
-    return repeated
+def _parsed(config: type[Any], settings: Sequence[str] | None, prefix: str = '') -> dict[str, Any]:
+    """
+    Values of the parameters of a configuration in texts NAME=VALUE, each of its own type.
+
+    Only names that begin with `prefix`, which is taken off; raises ConfigurationError.
+    """
+    types, values = {f.name: type(f.default) for f in dataclasses.fields(config)}, {}
+    for setting in settings or ():
+        name, equals, text = setting.partition('=')
+        if not (name and equals and text):
+            raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
+        kind, name = types.get(name.strip().removeprefix(prefix), str), name.strip()
+        value: Any = {'true': True, 'false': False}.get(text.lower(), text)
+        if kind in (int, float) and value is text:
+            with contextlib.suppress(ValueError):  # the configuration says what was expected
+                value = kind(text)
+        if name.startswith(prefix):
+            values[name.removeprefix(prefix)] = text if kind is str else value
+    return values
+
+
+def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
+    """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
+    from kbr_localization.localization.methods.registry import (  # noqa: PLC0415
+        method_config,
+        method_named,
+        with_values,
+    )
+    from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
+
+    config = method_named(method).config
+    given = _parsed(config, settings)
+    for name in given:
+        if name.startswith(PREFIX):
+            raise ConfigurationError(
+                f'parameter {name!r}: is fixed in the map, whose images were described with it: '
+                'set it where a map is built'
+            )
+        if not dataclasses.fields(config):
+            raise ConfigurationError(
+                f'unknown parameter {name!r}: the method {method} has no parameters'
+            )
+    from_mapping(config, to_mapping(method_config(method, kernel_map)) | given)
+    return with_values(method, kernel_map, given)
+
+
+def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
+    """
+    Vision configuration, and values of the filter, of texts of `--set`.
+
+    Parameters of the filter that are not set are fitted to the map.
+    """
+    from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
+    from kbr_localization.vision.config import LEARNED, PREFIX, VisionConfig  # noqa: PLC0415
+
+    inside = _parsed(VisionConfig, settings, PREFIX)
+    rest = {
+        name: value
+        for name, value in _parsed(KbrConfig, settings).items()
+        if not name.startswith(PREFIX)
+    }
+    known, known_of_vision = (list(to_mapping(config)) for config in (KbrConfig(), VisionConfig()))
+    for name in rest.keys() - set(known):
+        also = [PREFIX + other for other in known_of_vision]
+        raise ConfigurationError(unknown_parameter(name, known, also))
+    from_mapping(KbrConfig, rest)
+    vision = from_mapping(VisionConfig, inside, PREFIX)
+    for part, other, wanted in (
+        ('network_', 'descriptor', ('onnx', LEARNED)),
+        ('mirror_', 'projection', ('omnidirectional',)),
+    ):
+        useless = [name for name in inside if name.startswith(part)]
+        if useless and getattr(vision, other) not in wanted:
+            raise ConfigurationError(
+                f'parameter {PREFIX}{useless[0]}: has no effect with {PREFIX}{other}='
+                f'{getattr(vision, other)}: set {PREFIX}{other}={" or ".join(wanted)} beside it'
+            )
+    return vision, rest

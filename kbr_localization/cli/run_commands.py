@@ -1,27 +1,39 @@
-"""Commands about one run: localize, evaluate, report; and what can be chosen for them."""
+"""Commands about runs: try, localize, evaluate, report; methods compared and tuned on them."""
 
+import dataclasses
 import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
+from kbr_localization.cli.map_commands import save_map
 from kbr_localization.cli.options import (
+    configurations,
     Init,
     Jobs,
     Json,
     MapFile,
+    MaxImages,
     Method,
+    Methods,
+    Out,
     Reading,
     reads_runs,
     Run,
     RUN_HELP,
+    Runs,
+    Scheduler,
     Seed,
     Settings,
+    Sizes,
+    sizes_of,
+    split_names,
     Start,
+    Trials,
+    with_settings_of,
 )
-from kbr_localization.cli.settings import describe_parameters, with_settings_of
-from kbr_localization.errors import KbrError
+from kbr_localization.errors import EvaluationError, KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -32,7 +44,7 @@ def localize(
     map_file: MapFile,
     run: Run,
     *,
-    out: Annotated[Path, typer.Option(help='The TUM file to write.', show_default=False)],
+    out: Out,
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     settings: Settings = None,
@@ -64,16 +76,28 @@ def localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
         )
     write_detailed(out, trajectory)
+    _note_localized(out, kernel_map, dataset, trajectory)
+
+
+def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -> None:
+    """Print what was left out, how many frames were localized, and why if none was."""
+    from kbr_localization.evaluation.trial import why_never_localized
+
     console.note_skipped(trajectory.skipped, trajectory.last_error)
-    console.note_localized(out, trajectory.statuses, dataset.odometry.poses)
+    count, frames = trajectory.statuses.count('localized'), len(trajectory)
+    console.note(f'{out}: {frames} poses, localized at {count} of them ({count / frames:.0%})')
+    if not count:
+        why = why_never_localized(kernel_map, dataset)
+        console.note(f'warning: never localized: {why}')
 
 
 def methods() -> None:
     """List the localization methods."""
     from kbr_localization.localization.methods.registry import METHODS
 
-    rows = [{'method': name, 'description': m.description} for name, m in METHODS.items()]
-    console.show_rows(('method', 'description'), rows)
+    console.show_rows(
+        [{'method': name, 'description': m.description} for name, m in METHODS.items()]
+    )
 
 
 def parameters(
@@ -82,15 +106,22 @@ def parameters(
     """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
     from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
+    from kbr_localization.vision.config import PREFIX
 
-    described = describe_parameters(method_named(method).config)
-    vision = describe_parameters(VisionConfig)
-    described |= {f'vision.{name}': parameter for name, parameter in vision.items()}
+    found = {}
+    for config, prefix in ((method_named(method).config, ''), (VisionConfig, PREFIX)):
+        for field in dataclasses.fields(config):
+            low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
+            ends = ['' if end is None else f'{end:g}' for end in (low, high)]
+            found[prefix + field.name] = {
+                'default': field.default,
+                'range': ', '.join(choices) if choices else ' … '.join(ends) if any(ends) else '',
+                'description': field.metadata['description'],
+            }
     if json:
-        console.print_json(described)
-        return
-    rows = [{'parameter': name, **values} for name, values in described.items()]
-    console.show_rows(('parameter', 'default', 'range', 'description'), rows)
+        console.print_json(found)
+    else:
+        console.show_rows([{'parameter': name, **values} for name, values in found.items()])
 
 
 @reads_runs
@@ -140,10 +171,8 @@ def evaluate(
 
 def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
     """Recall of the map's images for the frames that can be read and have a reference."""
-    from kbr_localization.errors import EvaluationError
     from kbr_localization.evaluation.described import describe_run
     from kbr_localization.evaluation.metrics import recall_at
-    import numpy as np
 
     with terminal_progress() as progress:
         run = describe_run(kernel_map.describer, dataset, progress)
@@ -151,7 +180,7 @@ def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
         console.note(f'recall: {len(run.unusable)} of {len(run)} images cannot be used')
     known = [n for n, f in enumerate(run) if f.reference is not None and n not in run.unusable]
     similarities = (kernel_map.similarities(run.descriptors[number]) for number in known)
-    references = np.array([run[number].reference for number in known]).reshape(-1, 3)
+    references: Any = [run[number].reference for number in known]
     try:
         return recall_at(similarities, kernel_map.poses, references)
     except EvaluationError as error:
@@ -181,19 +210,17 @@ def report(
     Trajectory and belief on the map, errors and confidence over time, the worst frames beside
     the map images that they were taken for, latency, parameters.
     """
-    from kbr_localization.evaluation.record import record_run
-    from kbr_localization.evaluation.report import write_map_report, write_run_report
+    from kbr_localization.evaluation.report import map_data, record_run, run_data, write_page
     from kbr_localization.localization.map.kernel_map import KernelMap
 
-    inputs = [path for path in (map_file, run) if path]
     for path in (out, rerun):
         if path is not None:
-            console.prepare_output(path, *inputs)
+            console.prepare_output(path, *(given for given in (map_file, run) if given))
     if run is None:
         of_a_run = (rerun, method, init, settings, reading)
         if of_a_run != (None, 'kbr', Init.GLOBAL, None, Reading()):
             raise KbrError('options of a run: expected RUN beside MAP, no run is shown without')
-        write_map_report(out, KernelMap.load(map_file), map_file.name)
+        write_page(out, map_data(KernelMap.load(map_file), map_file.name))
         console.note(f'{out}: open it in a browser')
         return
     if rerun is not None:
@@ -205,9 +232,8 @@ def report(
     dataset = reading.open_for(kernel_map, map_file, run)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, 0, progress)
-    write_run_report(out, record)
-    console.note_skipped(record.trajectory.skipped, record.trajectory.last_error)
-    console.note_localized(out, record.trajectory.statuses, dataset.odometry.poses)
+    write_page(out, run_data(record))
+    _note_localized(out, kernel_map, dataset, record.trajectory)
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
@@ -233,6 +259,7 @@ def try_(
     direction, is the test. Poses are the known ones, else they are made of odometry and images.
     """
     from kbr_localization.evaluation import trial
+    from kbr_localization.evaluation.report import write_page
 
     runs, made = [path for path in (run, twice) if path], not out.parent.exists()
     console.prepare_output(out, *runs)
@@ -240,7 +267,7 @@ def try_(
         with open_workers(jobs) as workers, terminal_progress() as progress:
             drives = [reading.open(path, guess=True) for path in runs]
             tried = trial.try_drives(drives, workers, progress)
-        trial.write_trial(out, tried)
+        write_page(out, trial.trial_data(tried))
     except BaseException:
         if made:
             out.parent.rmdir()
@@ -250,3 +277,137 @@ def try_(
     for number, (text, _) in enumerate(tried.advice, start=1):
         console.note(f'{number}. {text}')
     console.note(f'{out}: open it in a browser')
+
+
+@reads_runs
+def compare(
+    *,
+    train: Annotated[
+        Optional[list[Path]],
+        typer.Option(metavar='RUN...', help='For the map.', show_default=False),
+    ] = None,
+    test: Annotated[
+        list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
+    ],
+    map_file: Annotated[
+        Optional[Path], typer.Option('--map', help='Take this map instead of building one.')
+    ] = None,
+    sizes: Sizes = None,
+    trials: Trials = 10,
+    methods: Methods = 'all',
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    json: Json = False,
+    reading: Reading,
+) -> None:
+    """
+    Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
+
+    Every trial keeps a random subset of the training images as the map; every method localizes
+    the test runs on it from a global start. OUT gets a table, a figure and all numbers.
+    lost_fraction is the fraction of frames more than 1 m off after localizing, that is once 5 m
+    (half of a run of less than 10 m) went by without one; a trial that never localizes counts as
+    lost. wrong_called_localized is the fraction of the wrong answers, more than 1 m off, that were
+    called localized. The RMSE of the last columns is over all frames, the global start included.
+    """
+    from kbr_localization.datasets.frame import identity
+    from kbr_localization.evaluation import comparison, figures
+    from kbr_localization.localization.map.build import build_map
+    from kbr_localization.localization.map.kernel_map import KernelMap
+    from kbr_localization.localization.methods.registry import METHODS
+
+    if not train and map_file is None:
+        raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
+    if map_file is not None and (train or settings):
+        raise KbrError(
+            'compare: --map takes the map as it is, expected no --train or --set beside it'
+        )
+    chosen = tuple(METHODS) if methods == 'all' else tuple(split_names('--methods', methods))
+    training = [reading.open(run) for run in train or ()]
+    vision, given = configurations(settings)
+    if map_file is None:
+        tests = [reading.open(run) for run in test]
+        images = sum(map(len, training))
+        made_of: Any = [[identity(run) for run in training], dataclasses.asdict(vision), given]
+    else:
+        kernel_map, found = KernelMap.load(map_file), map_file.stat()
+        tests = [reading.open_for(kernel_map, map_file, run) for run in test]
+        images = len(kernel_map)
+        made_of = [str(map_file.resolve()), found.st_size, found.st_mtime_ns]
+    usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
+    plan = comparison.ComparisonPlan(sizes_of(sizes) if sizes else usual, trials, chosen, seed)
+    plan.check_sizes(images)
+    with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
+
+        def make_map() -> KernelMap:
+            if map_file is not None:
+                return kernel_map
+            return build_map(training, vision, given, None, seed, progress, workers)
+
+        rows = comparison.compare(make_map, made_of, tests, plan, out, workers, progress)
+    figures.save_comparison(out, rows, plan, tests)
+    console.show_rows(rows, json)
+    for dataset in (*training, *tests):
+        console.note_skipped(dataset.skipped)
+    console.note(f'{out}: {figures.FIGURE}, {figures.TABLE}')
+
+
+@reads_runs
+def tune(
+    runs: Runs,
+    *,
+    out: Out,
+    max_images: MaxImages = None,
+    methods: Methods = 'all',
+    sizes: Sizes = None,
+    trials: Trials = 60,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
+    resume: Annotated[
+        bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
+    ] = True,
+    settings: Settings = None,
+    seed: Seed = 0,
+    json: Json = False,
+    reading: Reading,
+) -> None:
+    """
+    Build a map with parameters chosen by cross-validation over its runs.
+
+    Each run is localized on a map of the others, from its start and from a random frame; a single
+    run is split in two halves. The parameters are to suit maps of --sizes images, tried with up to
+    500 images. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores are capped errors
+    plus the fraction of lost frames, in metres: lower is better.
+    """
+    from kbr_localization.localization.methods import tuning
+
+    plan = tuning.TuningPlan(
+        tuning.TUNED if methods == 'all' else tuple(split_names('--methods', methods)),
+        trials,
+        max_images=max_images,
+        seed=seed,
+    )
+    if sizes is not None:
+        plan = dataclasses.replace(plan, sizes=sizes_of(sizes))
+    vision, given = configurations(settings)
+    console.prepare_output(out, *runs)
+    journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
+    datasets = [reading.open(run) for run in runs]
+    with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
+        kernel_map, tuned = tuning.tune(
+            datasets, plan, vision, given, journal, not resume, progress, workers
+        )
+    for dataset in datasets:
+        console.note_skipped(dataset.skipped)
+    save_map(kernel_map, out)
+    rows = [dataclasses.asdict(row) for row in tuned]
+    if not json:
+        rows = [
+            {name: row[name] for name in row if name not in ('values', 'trials')} for row in rows
+        ]
+    console.show_rows(rows, json)

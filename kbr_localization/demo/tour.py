@@ -13,7 +13,7 @@ from kbr_localization.errors import KbrError
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.figures import run_figure, save_figure
 from kbr_localization.evaluation.metrics import Metrics
-from kbr_localization.evaluation.record import best_match
+from kbr_localization.evaluation.report import best_match
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize

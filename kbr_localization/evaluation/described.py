@@ -1,21 +1,18 @@
 """
 Runs whose images were described once, so that many localizers can be tried on them.
 
-A frame of such a run carries its number in place of an image, and the map's describer is replaced
-by one that looks the descriptor of that number up. Everything else is as in a real run: the
+The image of a frame of such a run is its descriptor. Everything else is as in a real run: the
 kernel vectors are computed anew by every localizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 import functools
 from typing import Any
 
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
-from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -31,7 +28,8 @@ class DescribedRun(Dataset):
     """
     A run as a dataset, with the descriptors (m, d) of its frames.
 
-    `seconds_per_image`: mean time that reading and describing an image took.
+    `seconds_per_image`: mean time that reading and describing an image took. `unusable`: what was
+    wrong with unusable images, by the number of their frame.
     """
 
     name: str
@@ -40,15 +38,10 @@ class DescribedRun(Dataset):
     frames: tuple[Frame, ...]
     descriptors: np.ndarray
     seconds_per_image: float
+    unusable: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frames)
-
-    @property
-    def unusable(self) -> dict[int, str]:
-        """Say what was wrong with unusable images, by the number of their frame."""
-        images = [frame.image for frame in self.frames]
-        return {i.number: i.error for i in images if isinstance(i, NumberedImage) and i.error}
 
     def __getitem__(self, index: int) -> Frame:
         return self.frames[index]
@@ -57,57 +50,39 @@ class DescribedRun(Dataset):
         return iter(self.frames)
 
 
-@dataclass(frozen=True)
-class NumberedImage:
-    """Stands for the image of a frame; raises what reading the image raised."""
-
-    number: int
-    error: str = ''
-
-    def __call__(self) -> Image:
-        """Return the number as an array; raises DatasetError."""
-        if self.error:
-            raise DatasetError(self.error)
-        return np.array([self.number])
-
-
-class LookupDescriber(Describer):
+class GivenDescriptors(Describer):
     """
-    A describer that knows the descriptors of a run's frames by their numbers.
+    A describer for images that are descriptors already, compared as another describer does.
 
     It can be sent to another process, whatever the describer itself is made of.
     """
 
-    def __init__(self, describer: Describer, descriptors: np.ndarray) -> None:
+    def __init__(self, describer: Describer) -> None:
         self.kind, self.size, self.dtype = describer.kind, describer.size, describer.dtype
-        self._describer, self._descriptors = describer, descriptors
+        self.describer = describer
 
-    def __getstate__(self) -> tuple[dict[str, Any], np.ndarray]:
-        return dict(self._describer.state()), self._descriptors
-
-    def __setstate__(self, state: tuple[dict[str, Any], np.ndarray]) -> None:
-        LookupDescriber.__init__(self, describer_from_state(state[0]), state[1])
-
-    def knowing(self, descriptors: np.ndarray) -> LookupDescriber:
-        """Return a describer for the descriptors (m, size) of another run."""
-        return LookupDescriber(self._describer, descriptors)
+    def __reduce__(self) -> tuple[Callable[..., GivenDescriptors], tuple[dict[str, Any]]]:
+        return _given_by_state, (dict(self.describer.state()),)
 
     def describe(self, image: np.ndarray) -> np.ndarray:
-        """Descriptor (size,) of a numbered image."""
-        descriptor: np.ndarray = self._descriptors[int(image[0])]
-        return descriptor
+        """Return the descriptor (d,) that was given."""
+        return image
 
     def cross_gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Kernel matrix (n, m), computed by the describer."""
-        return self._describer.cross_gram(left, right)
+        return self.describer.cross_gram(left, right)
 
     def prepared(self, descriptors: np.ndarray) -> Prepared:
         """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
-        return self._describer.prepared(descriptors)
+        return self.describer.prepared(descriptors)
 
     def state(self) -> Mapping[str, Any]:
         """State of the describer itself."""
-        return self._describer.state()
+        return self.describer.state()
+
+
+def _given_by_state(state: dict[str, Any]) -> GivenDescriptors:
+    return GivenDescriptors(describer_from_state(state))
 
 
 def describe_run(
@@ -121,24 +96,25 @@ def describe_run(
     images = [frame.image for frame in dataset]
     described = describe_images(describer, images, workers or Workers(), report)
     unknown = np.zeros(describer.size, dtype=describer.dtype)
-    frames, descriptors = [], []
-    for number, (frame, found) in enumerate(zip(dataset, described, strict=True)):
-        descriptors.append(unknown if found.descriptor is None else found.descriptor)
-        error = '' if found.error is None else str(found.error)
-        frames.append(dataclasses.replace(frame, image=NumberedImage(number, error)))
-    seconds = sum(found.seconds for found in described) / max(len(frames), 1)
-    skipped, odometry = dict(dataset.skipped), dataset.odometry
+    descriptors = np.array([unknown if d.descriptor is None else d.descriptor for d in described])
+    unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
+    frames = tuple(
+        replace(frame, image=functools.partial(_given, descriptors[number], unusable.get(number)))
+        for number, frame in enumerate(dataset)
+    )
+    seconds = float(np.mean([found.seconds for found in described])) if described else 0.0
+    skipped = dict(dataset.skipped)
     return DescribedRun(
-        dataset.name, odometry, skipped, tuple(frames), np.array(descriptors), seconds
+        dataset.name, dataset.odometry, skipped, frames, descriptors, seconds, unusable
     )
 
 
-def on_described_run(kernel_map: KernelMap, run: DescribedRun) -> KernelMap:
-    """Return the map with a describer that knows the run's descriptors."""
-    describer = kernel_map.describer
-    known = (
-        describer
-        if isinstance(describer, LookupDescriber)
-        else LookupDescriber(describer, run.descriptors)
-    )
-    return dataclasses.replace(kernel_map, describer=known.knowing(run.descriptors))
+def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:
+    if error is not None:
+        raise DatasetError(error)
+    return descriptor
+
+
+def on_given_descriptors(kernel_map: KernelMap) -> KernelMap:
+    """Return the map with a describer for described runs."""
+    return replace(kernel_map, describer=GivenDescriptors(kernel_map.describer))

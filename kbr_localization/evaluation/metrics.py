@@ -83,18 +83,29 @@ def run_errors(
     if not np.any(estimate >= 0):
         raise EvaluationError(_nothing_matches(reference, trajectory, tolerance_s))
     estimate[~np.isfinite(trajectory.poses[estimate]).all(axis=1)] = -1
-    difference = _differences(reference, trajectory, estimate)
-    position, heading, stated = _surprises(trajectory, estimate, difference)
+    answered = estimate >= 0
+    difference = np.full((len(reference), 3), np.inf)
+    difference[answered] = trajectory.poses[estimate[answered]] - reference.poses[answered]
+    difference[answered, 2] = se2.wrap_angle(difference[answered, 2])
+    surprise, heading_surprise, deviation = np.full((3, len(reference)), np.nan)
+    if trajectory.covariances is not None:
+        covariance = trajectory.covariances[estimate]
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        known = answered & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
+        offset, deviation[known] = difference[known], np.sqrt(variance[known, :2].sum(axis=1))
+        surprise[known] = _mahalanobis_squared(offset[:, :2], covariance[known, :2, :2])
+        heading_surprise[known] = offset[:, 2] ** 2 / variance[known, 2]
+    said = np.array([status == 'localized' for status in trajectory.statuses])
     return RunErrors(
         stamps_ns=reference.stamps_ns,
         travel_m=se2.travelled(reference.poses),
         position_m=np.hypot(difference[:, 0], difference[:, 1]),
         heading_deg=np.degrees(np.abs(difference[:, 2])),
         estimate=estimate,
-        position_surprise=position,
-        heading_surprise=heading,
-        stated_m=stated,
-        said=_said(trajectory, estimate),
+        position_surprise=surprise,
+        heading_surprise=heading_surprise,
+        stated_m=deviation,
+        said=answered & said[estimate] if said.size else None,
     )
 
 
@@ -109,8 +120,6 @@ def run_metrics(errors: RunErrors) -> Metrics:
     all frames from there on. `wrong_called_localized`: fraction of the answers more than `LOST_M`
     off that were called localized.
     """
-    below = below_1m_from(errors)
-    said = np.flatnonzero(errors.said) if errors.said is not None else np.zeros(0, int)
     metrics: Metrics = {
         'frames': int(errors.position_m.size),
         'frames_without_estimate': int(np.count_nonzero(~errors.answered)),
@@ -123,24 +132,22 @@ def run_metrics(errors: RunErrors) -> Metrics:
     for metres, degrees in THRESHOLDS:
         inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
         metrics[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
-    seconds = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9
-    for name, frame in (('localized', said[0] if said.size else None), ('below_1m', below)):
+    seconds, below = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9, below_1m_from(errors)
+    said = np.zeros(0, dtype=bool) if errors.said is None else errors.said
+    for name, frame in (('localized', int(said.argmax()) if said.any() else None),
+                        ('below_1m', below)):  # fmt: skip
         metrics[f'{name}_after_m'] = None if frame is None else float(errors.travel_m[frame])
         metrics[f'{name}_after_s'] = None if frame is None else float(seconds[frame])
     rest = errors.position_m[below:] if below is not None else np.zeros(0)
-    metrics['rmse_once_below_1m_m'] = _rmse(rest)
-    metrics['lost_fraction_once_below_1m'] = float(np.mean(rest > LOST_M)) if rest.size else None
-    metrics['wrong_called_localized'] = wrong_called_localized(errors)
-    metrics['sharpness'] = sharpness(errors)
-    return metrics | coverage(errors)
-
-
-def wrong_called_localized(errors: RunErrors) -> float | None:
-    """Fraction of the answers more than `LOST_M` off that were called localized, or None."""
-    if errors.said is None:
-        return None
     wrong = errors.answered & errors.lost
-    return float(np.mean(errors.said[wrong])) if wrong.any() else None
+    told = said.size and wrong.any()
+    return metrics | {
+        'rmse_once_below_1m_m': _rmse(rest),
+        'lost_fraction_once_below_1m': float(np.mean(rest > LOST_M)) if rest.size else None,
+        'wrong_called_localized': float(np.mean(said[wrong])) if told else None,
+        'sharpness': sharpness(errors),
+        **coverage(errors),
+    }
 
 
 def sharpness(errors: RunErrors) -> float | None:
@@ -191,40 +198,6 @@ def below_1m_from(errors: RunErrors) -> int | None:
     return int(np.argmax(held)) if np.any(held) else None
 
 
-def _differences(
-    reference: Trajectory, trajectory: Trajectory, estimate: NDArray[np.int64]
-) -> FloatArray:
-    """Estimate minus reference (n, 3) along the axes of the map, infinite without estimate."""
-    difference = np.full((len(reference), 3), np.inf)
-    answered = estimate >= 0
-    step = trajectory.poses[estimate[answered]] - reference.poses[answered]
-    step[:, 2] = se2.wrap_angle(step[:, 2])
-    difference[answered] = step
-    return difference
-
-
-def _surprises(
-    trajectory: Trajectory, estimate: NDArray[np.int64], difference: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    position, heading, deviation = np.full((3, estimate.size), np.nan)
-    if trajectory.covariances is None:
-        return position, heading, deviation
-    covariance = trajectory.covariances[estimate]
-    variance = np.diagonal(covariance, axis1=1, axis2=2)
-    stated = (estimate >= 0) & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
-    position[stated] = _mahalanobis_squared(difference[stated, :2], covariance[stated, :2, :2])
-    heading[stated] = difference[stated, 2] ** 2 / covariance[stated, 2, 2]
-    deviation[stated] = np.sqrt(variance[stated, :2].sum(axis=1))
-    return position, heading, deviation
-
-
-def _said(trajectory: Trajectory, estimate: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    if not trajectory.statuses:
-        return None
-    said = np.array([status == 'localized' for status in trajectory.statuses])
-    return np.asarray((estimate >= 0) & said[estimate])
-
-
 def _mahalanobis_squared(offset: FloatArray, covariance: FloatArray) -> FloatArray:
     """Shapes: (n, 2) and (n, 2, 2) -> (n,); infinite where the covariance is not definite."""
     (xx, xy), (_, yy) = np.moveaxis(covariance, 0, -1)
@@ -247,22 +220,13 @@ def _finite(value: np.floating) -> float | None:
 def _nothing_matches(reference: Trajectory, trajectory: Trajectory, tolerance_s: float) -> str:
     if not len(reference):
         return 'the run has no reference poses: expected a run with ground truth to compare with'
-    nearest = associate(reference.stamps_ns, trajectory.stamps_ns, math.inf)
-    known = np.flatnonzero(nearest >= 0)
-    apart = np.abs(trajectory.stamps_ns[nearest[known]] - reference.stamps_ns[known])
-    closest = f', {apart.min() * 1e-9:.3f} s away at the closest' if known.size else ''
+    first, last = reference.stamps_ns[[0, -1]] * 1e-9
+    begin, end = trajectory.stamps_ns[[0, -1]] * 1e-9 if len(trajectory) else (math.nan, math.nan)
     return (
-        f'no estimate within {tolerance_s:g} s of any frame: the run spans {_span(reference)}, '
-        f'the trajectory {_span(trajectory)}{closest}; does the trajectory belong to this run? '
-        'If so, give a larger tolerance'
+        f'no estimate within {tolerance_s:g} s of any frame: the run spans [{first:.3f}, '
+        f'{last:.3f}] s, the trajectory [{begin:.3f}, {end:.3f}] s; does the trajectory belong to '
+        'this run? If so, give a larger tolerance'
     )
-
-
-def _span(trajectory: Trajectory) -> str:
-    if not len(trajectory):
-        return 'nothing'
-    first, last = trajectory.stamps_ns[[0, -1]] * 1e-9
-    return f'[{first:.3f}, {last:.3f}] s'
 
 
 def associate(
@@ -274,31 +238,20 @@ def associate(
     Shapes: (n,) and increasing (m,) -> (n,) indices into the estimates, -1 where a frame has
     none. An estimate serves one frame only, the nearest; stamps are integer nanoseconds.
     """
-    nearest = _nearest(frame_stamps_ns, estimate_stamps_ns)
+    found = np.full(frame_stamps_ns.size, -1, dtype=np.int64)
     if not estimate_stamps_ns.size:
-        return nearest
-    distance = np.abs(estimate_stamps_ns[nearest] - frame_stamps_ns)
-    nearest[distance > np.rint(tolerance_s * 1e9)] = -1
-    return _keep_closest(nearest, distance)
-
-
-def _nearest(query: StampArray, stamps: StampArray) -> NDArray[np.int64]:
-    if not stamps.size:
-        return np.full(query.size, -1, dtype=np.int64)
-    after = np.clip(np.searchsorted(stamps, query), 0, stamps.size - 1)
-    before = np.maximum(after - 1, 0)
-    earlier_wins = np.abs(query - stamps[before]) <= np.abs(stamps[after] - query)
-    return np.where(earlier_wins, before, after).astype(np.int64)
-
-
-def _keep_closest(nearest: NDArray[np.int64], distance: StampArray) -> NDArray[np.int64]:
-    """Where several frames name one estimate, only the closest of them keeps it."""
+        return found
+    last = estimate_stamps_ns.size - 1
+    after = np.clip(np.searchsorted(estimate_stamps_ns, frame_stamps_ns), 0, last)
+    both = np.stack([np.maximum(after - 1, 0), after])
+    distances = np.abs(estimate_stamps_ns[both] - frame_stamps_ns)
+    choice = np.argmin(distances, axis=0), np.arange(frame_stamps_ns.size)
+    nearest, distance = both[choice], distances[choice]
     closest_first = np.argsort(distance, kind='stable')
-    _, first = np.unique(nearest[closest_first], return_index=True)
-    kept = np.full_like(nearest, -1)
-    winners = closest_first[first]
-    kept[winners] = nearest[winners]
-    return kept
+    winners = closest_first[np.unique(nearest[closest_first], return_index=True)[1]]
+    winners = winners[distance[winners] <= np.rint(tolerance_s * 1e9)]
+    found[winners] = nearest[winners]
+    return found
 
 
 def reference_trajectory(dataset: Dataset) -> Trajectory:
@@ -335,7 +288,8 @@ def recall_at(
     for values, pose in zip(similarities, reference, strict=True):
         right = same_place(map_poses, pose)
         if right.any():
-            ranks.append(_first_rank(values, right))
+            # of equal values the first counts
+            ranks.append(int(np.argmax(right[np.argsort(-values, kind='stable')])))
     if not ranks:
         raise EvaluationError(
             f'recall: no map image lies within {SAME_PLACE_M:g} m and {SAME_PLACE_DEG:g} degrees '
@@ -343,14 +297,6 @@ def recall_at(
         )
     recalls = {f'recall_at_{k}': float(np.mean(np.array(ranks) < k)) for k in (1, 5, 10)}
     return {'recall_frames': len(ranks), **recalls}
-
-
-def _first_rank(values: FloatArray, right: NDArray[np.bool_]) -> int:
-    """How many images are more similar than the most similar one of the same place."""
-    best = values[right].max()
-    first = int(np.argmax(right & (values == best)))
-    # of equal values the first counts
-    return int(np.count_nonzero(values > best) + np.count_nonzero(values[:first] == best))
 
 
 def same_place(

@@ -8,9 +8,9 @@ and loop closures give over all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -19,14 +19,14 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.selection import ReferenceTrack
-from kbr_localization.errors import DatasetError, EvaluationError
+from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
-from kbr_localization.evaluation.record import record_run, RunRecord
-from kbr_localization.evaluation.report import run_data, write_page
+from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.build import build_map, unique_names
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.run_checks import odometry_fault
 from kbr_localization.localization.mapping.align import align
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.progress import Progress
@@ -37,21 +37,35 @@ from numpy.typing import NDArray
 
 AWAY_M = 5.0
 """Metres after which a robot that is at the same place again has come back to it."""
-SHORTEST_M = 3.0
-"""Metres of a test from which something can be said."""
-STANDS_M = 1.0
-"""Metres of way up to which a robot stands."""
-LOOKED_AT = 100
-"""Images of a drive whose light, blur and texture are measured."""
+SHORTEST_M, STANDS_M = 3.0, 1.0
+"""Metres of a test from which something can be said; of way up to which a robot stands."""
 _MENTIONED = 0.05
 """Part of the images that has to be bad before it is mentioned."""
-Mask = NDArray[np.bool_]
-Advice = tuple[str, FloatArray]
-"""What would make it better, and the places (k, 3) where."""
 _DRIVE_TWICE = (
     'drive every way twice, in the same direction, where the robot is to localize: the first time '
     'for the map, the second for the test; or give another drive with --twice'
 )
+Advice = tuple[str, FloatArray]
+"""What would make it better, and the places (k, 3) where."""
+LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
+    'brightness': ('{:.0%}', lambda of: of < 0.12, 'dark: more light, or a longer exposure'),
+    'black or white pixels': (
+        '{:.0%}',
+        lambda of: of > 0.3,
+        'black or white in large parts: turn on auto exposure',
+    ),
+    'width of edges, of an image 320 pixels wide': (
+        '{:.1f} pixels',
+        lambda of: of > 1.5,
+        'blurred: a shorter exposure, or slower turns',
+    ),
+    'pixels on edges': (
+        '{:.0%}',
+        lambda of: of < 0.03,
+        'nearly bare: a wider lens that sees more than walls',
+    ),
+}
+"""What `_measure` gives by name: how it is written, which is bad, and what to do then."""
 
 
 class Part(Dataset):
@@ -73,8 +87,7 @@ class Part(Dataset):
         first = max(int(np.searchsorted(track.stamps_ns, ends[0], side='right')) - 1, 0)
         last = int(np.searchsorted(track.stamps_ns, ends[1])) + 1
         resets = tuple(reset for reset in track.resets_ns if ends[0] < reset <= ends[1])
-        stamps, poses = track.stamps_ns[first:last], track.poses[first:last]
-        self.odometry = OdometryTrack(stamps, poses, resets)
+        self.odometry = OdometryTrack(track.stamps_ns[first:last], track.poses[first:last], resets)
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -110,13 +123,17 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
 
     Raises EvaluationError for a drive that stands or never comes back to a place that it showed.
     """
-    for one in drives:
-        _refuse_standing(one)
-    known = all(_is_known(one) for one in drives)
-    posed = [Part(one, 0, len(one)) for one in drives]
+    for drive in drives:
+        if (way := float(se2.travelled(drive.odometry.poses)[-1])) < STANDS_M:
+            raise EvaluationError(
+                f'{drive.name}: by its odometry the robot stands: {way:.2f} m of way, expected at '
+                f'least {STANDS_M:g} m; {_DRIVE_TWICE}'
+            )
+    posed = [Part(drive, 0, len(drive)) for drive in drives]
+    known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in posed)
     if not known:
         posed = _posed_by_closures(drives, workers, progress)
-    mapped, test = (posed[0], posed[1]) if len(posed) == 2 else _split(posed[0])
+    mapped, test = posed if len(posed) == 2 else _split(posed[0])
     if known:
         kernel_map = build_map([mapped], progress=progress, workers=workers)
     else:
@@ -124,38 +141,21 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
         fixes = mapped.fixes
         assert fixes is not None
         kernel_map = align(made, fixes.stamps_ns, fixes.poses)[0]
-    kernel_map = with_statistics(kernel_map)
-    record = record_run(kernel_map, test, progress=progress)
-    looked = _look(posed[0], progress)
-    return _judge(drives, mapped, record, looked, known)
-
-
-def _refuse_standing(drive: Dataset) -> None:
-    metres = float(se2.travelled(drive.odometry.poses)[-1])
-    if metres < STANDS_M:
-        raise EvaluationError(
-            f'{drive.name}: by its odometry the robot stands: {metres:.2f} m of way, expected at '
-            f'least {STANDS_M:g} m; {_DRIVE_TWICE}'
-        )
-
-
-def _is_known(drive: Dataset) -> bool:
-    """Whether at least half of the frames have a reference pose."""
-    return 2 * sum(frame.reference is not None for frame in drive) >= len(drive)
+    record = record_run(with_statistics(kernel_map), test, progress=progress)
+    return _judge(drives, posed, mapped, record, known, progress)
 
 
 def _posed_by_closures(
     drives: Sequence[Dataset], workers: Workers, progress: Progress
 ) -> list[Part]:
     """Give drives the poses of a pose graph over all of them."""
-    whole = map_from_odometry(drives, progress=progress, workers=workers)
-    record = whole.kernel_map.mapping
-    if record is None or not record.kept.any():
+    graph = map_from_odometry(drives, progress=progress, workers=workers).kernel_map
+    if graph.mapping is None or not graph.mapping.kept.any():
         names = ' and '.join(drive.name for drive in drives)
         raise EvaluationError(
             f'{names}: no known poses, and its images show no place a second time: {_DRIVE_TWICE}'
         )
-    graph, parts = whole.kernel_map, []
+    parts = []
     for number, drive in enumerate(drives):
         mine = graph.run_index == number
         track = OdometryTrack(graph.stamps_ns[mine], graph.poses[mine])
@@ -165,18 +165,16 @@ def _posed_by_closures(
 
 def _split(drive: Part) -> tuple[Part, Part]:
     """Split a drive into what is mapped and the stretch after it that comes back to it."""
-    frames = list(drive)
-    known = np.array([n for n, frame in enumerate(frames) if frame.reference is not None])
-    poses = np.array([frames[number].reference for number in known])
-    way, first_seen = se2.travelled(poses), first_visits(poses)
-    start, stop = best_stretch(first_seen)
-    metres = float(way[stop - 1] - way[start]) if stop > start else 0.0
-    if metres < SHORTEST_M:
+    references = [frame.reference for frame in drive]
+    known = [number for number, pose in enumerate(references) if pose is not None]
+    poses = np.array([references[number] for number in known])
+    way, (start, stop) = se2.travelled(poses), best_stretch(first_visits(poses))
+    if stop <= start or way[stop - 1] - way[start] < SHORTEST_M:
         raise EvaluationError(
             f'{drive.name}: {way[-1]:.0f} m of way, and no place is passed twice in the same '
             f'direction: nothing can be tested; {_DRIVE_TWICE}'
         )
-    cut, end = int(known[start]), int(known[stop - 1]) + 1
+    cut, end = known[start], known[stop - 1] + 1
     return drive.between(0, cut), drive.between(cut, end)
 
 
@@ -217,49 +215,62 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
 
 def _judge(
     drives: Sequence[Dataset],
+    posed: Sequence[Part],
     mapped: Dataset,
     record: RunRecord,
-    looked: tuple[FloatArray, FloatArray],
     known: bool,
+    progress: Progress,
 ) -> Trial:
     errors, test, kernel_map = record.errors, record.dataset, record.kernel_map
-    assert errors is not None and record.trajectory.seconds is not None
-    metrics, statuses = run_metrics(errors), record.trajectory.statuses
-    said = errors.said if errors.said is not None else np.zeros(len(statuses), dtype=bool)
-    again = np.array([same_place(kernel_map.poses, p).any() for p in record.reference.poses])
-    slowest = 1000.0 * float(np.quantile(record.trajectory.seconds, 0.95))
+    assert errors is not None and errors.said is not None
+    assert record.trajectory.seconds is not None
+    milliseconds, places = 1000.0 * record.trajectory.seconds, record.reference.poses
+    again = np.array([same_place(kernel_map.poses, pose).any() for pose in places])
+    slowest = float(np.quantile(milliseconds, 0.95))
     summary: dict[str, Any] = {
         'map_images': len(kernel_map),
         'map_m': _metres(mapped),
         'test_frames': len(test),
         'test_m': _metres(test),
-        'test_of_drive': len(test) / len(drives[0]) if len(drives) == 1 else 1.0,
+        'test_of_drive': len(test) / len(drives[0]) if len(drives) == 1 else None,
         'test_at_mapped_places': float(again.mean()),
-        'localized': statuses.count('localized') / len(statuses),
-        'localized_and_wrong': float(errors.lost[said].mean()) if said.any() else 0.0,
-        **metrics,
-        'ms_per_frame': 1000.0 * float(record.trajectory.seconds.mean()),
-        'ms_per_frame_95': slowest,
+        'localized': record.trajectory.statuses.count('localized') / len(test),
+        **run_metrics(errors),
+        'wall_ms_per_frame': float(milliseconds.mean()),
+        'wall_ms_per_frame_95': slowest,
         'fastest_camera_hz': 1000.0 / slowest,
     }
+    frame = f' in the frame {test.reference_frame}' if test.reference_frame else ''
     facts = {
-        'Topics': _topics(drives),
-        'Poses': {'reference': _reference_words(test, known)},
-        'Stamps': _stamps(drives[0]),
+        'Topics': {},
+        'Poses': {
+            'reference': f'known poses{frame}'
+            if known
+            else 'none, or few: errors are against the pose graph of the whole drive'
+        },
         'Odometry': {
             name.replace('_', ' '): values['words']
             for name, values in described(kernel_map.calibration, not known).items()
         },
-        'Images': {
-            name: form.format(np.median(values))
-            for (name, (form, *_)), values in zip(LOOKS.items(), looked[1].T, strict=True)
-        },
     }
-    advice = [
-        *_advice_of_passes(kernel_map, record.reference.poses),
-        *_advice_of_failures(errors, record.reference.poses, said),
-        *_advice_of_looks(*looked),
-    ]
+    advice = [*_advice_of_passes(kernel_map, places), *_advice_of_failures(record, errors)]
+    for name, drive, part in zip(
+        unique_names([drive.name for drive in drives]), drives, posed, strict=True
+    ):
+        of, whose = ('', '') if len(drives) == 1 else (f' of {name}', f'{name}: ')
+        facts['Topics'][name] = '; '.join((*drive.sources, *drive.notes)) or 'a folder'
+        if others := getattr(drive, 'others', ()):
+            facts['Topics'][f'{name}, not used'] = ', '.join(others)
+        facts[f'Stamps{of}'] = _stamps(drive)
+        where, looks = _look(part, progress)
+        facts[f'Images{of}'] = {
+            looked: form.format(np.median(values)) if len(values) else 'none could be read'
+            for (looked, (form, *_)), values in zip(LOOKS.items(), looks.T, strict=True)
+        }
+        for (_, is_bad, text), values in zip(LOOKS.values(), looks.T, strict=True):
+            bad = is_bad(values)
+            if bad.any() and bad.mean() > _MENTIONED:
+                advice.append((f'{whose}{bad.mean():.0%} of the images are {text}', where[bad]))
     return Trial(record, summary, facts, tuple(advice))
 
 
@@ -267,30 +278,12 @@ def _metres(drive: Dataset) -> float:
     return float(se2.travelled(np.array([frame.odometry for frame in drive]))[-1])
 
 
-def _topics(drives: Sequence[Dataset]) -> dict[str, str]:
-    """Say what was read of each drive, and which other topics of the kinds there are."""
-    rows = {}
-    for drive in drives:
-        rows[drive.name] = '; '.join((*drive.sources, *drive.notes)) or 'a folder'
-        if others := getattr(drive, 'others', ()):
-            rows[f'{drive.name}, not used'] = ', '.join(others)
-    return rows
-
-
-def _reference_words(test: Dataset, known: bool) -> str:
-    if not known:
-        return 'none, or few: errors are against the pose graph of the whole drive'
-    frame = f' in the frame {test.reference_frame}' if test.reference_frame else ''
-    return f'known poses{frame}'
-
-
 def _stamps(drive: Dataset) -> dict[str, str]:
-    stamps = np.array([frame.stamp_ns for frame in drive])
-    seconds, ticks = np.diff(stamps) * 1e-9, np.diff(drive.odometry.stamps_ns) * 1e-9
-    rows = {
-        'images': f'{1.0 / np.median(seconds):.1f} Hz, longest gap {seconds.max():.2f} s',
-        'odometry': f'{1.0 / np.median(ticks):.1f} Hz, longest gap {ticks.max():.2f} s',
-    }
+    rows = {}
+    images = np.array([frame.stamp_ns for frame in drive])
+    for name, stamps in (('images', images), ('odometry', drive.odometry.stamps_ns)):
+        seconds = np.diff(stamps) * 1e-9
+        rows[name] = f'{1.0 / np.median(seconds):.1f} Hz, longest gap {seconds.max():.2f} s'
     late = getattr(drive, 'lateness_s', np.zeros(0))
     if late.size:
         middle, most = np.quantile(late, [0.5, 0.95])
@@ -298,38 +291,15 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     return rows
 
 
-LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
-    'brightness': ('{:.0%}', lambda of: of < 0.12, 'dark: more light, or a longer exposure'),
-    'black or white pixels': (
-        '{:.0%}',
-        lambda of: of > 0.3,
-        'black or white in large parts: turn on auto exposure',
-    ),
-    'width of edges, of an image 320 pixels wide': (
-        '{:.1f} pixels',
-        lambda of: of > 1.5,
-        'blurred: a shorter exposure, or slower turns',
-    ),
-    'pixels on edges': (
-        '{:.0%}',
-        lambda of: of < 0.03,
-        'nearly bare: a wider lens that sees more than walls',
-    ),
-}
-"""What `_measure` gives by name: how it is written, which is bad, and what to do then."""
-
-
 def _look(drive: Dataset, progress: Progress) -> tuple[FloatArray, FloatArray]:
-    """Poses (k, 3), NaN where unknown, and measures (k, 4) of some images of a drive."""
-    numbers = np.unique(np.linspace(0, len(drive) - 1, LOOKED_AT).astype(int))
+    """Poses (k, 3), NaN where unknown, and measures (k, 4) of up to 100 images of a drive."""
+    numbers = np.unique(np.linspace(0, len(drive) - 1, 100).astype(int))
     poses, rows = [], []
     for done, number in enumerate(numbers, start=1):
         frame = drive[number]
-        try:
+        with suppress(DatasetError):  # counted where it is described
             rows.append(_measure(one_picture(frame.load_image())))
-        except DatasetError:  # counted where it is described
-            continue
-        poses.append(np.full(3, np.nan) if frame.reference is None else frame.reference)
+            poses.append(np.full(3, np.nan) if frame.reference is None else frame.reference)
         progress('looking at images', done, len(numbers))
     return np.array(poses).reshape(-1, 3), np.array(rows).reshape(-1, len(LOOKS))
 
@@ -341,17 +311,16 @@ def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
     pixels = cv2.GaussianBlur(small, (0, 0), 1.0).astype(np.float32)
     slope = np.hypot(*(cv2.Sobel(pixels, -1, *axis, scale=0.125) for axis in ((1, 0), (0, 1))))
     bend = np.abs(cv2.Laplacian(pixels, -1))
-    edges = slope > 4.0
     # of a step that a Gaussian of width s has blurred: slope 0.40 / s, bend 0.24 / s^2 at most
     width = 0.6 * np.quantile(slope, 0.98) / max(float(np.quantile(bend, 0.98)), 1e-6)
     clipped = np.mean((small < 6) | (small > 249))
-    return float(small.mean()) / 255.0, float(clipped), float(width), float(edges.mean())
+    return float(small.mean()) / 255.0, float(clipped), float(width), float(np.mean(slope > 4.0))
 
 
-def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> list[Advice]:
+def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> Iterator[Advice]:
     """Name ways of the map that were not tested, and those driven in one direction only."""
     poses, turn = kernel_map.poses, np.array([0.0, 0.0, np.pi])
-    step, found = float(np.median(np.hypot(*np.diff(poses[:, :2], axis=0).T))), []
+    step = float(np.median(np.hypot(*np.diff(poses[:, :2], axis=0).T)))
     once = np.array([not same_place(tested, pose).any() for pose in poses])
     # the ways there and back lie side by side
     one_way = np.array([not same_place(poses, pose + turn, 2.0).any() for pose in poses])
@@ -361,38 +330,57 @@ def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> list[Advice]
          'robot is to be localized when it comes that way'),
     ):  # fmt: skip
         if where.mean() > _MENTIONED:
-            found.append((f'{where.sum() * step:.0f} m of the map {what}', poses[where]))
-    return found
+            yield f'{where.sum() * step:.0f} m of the map {what}', poses[where]
 
 
-def _advice_of_looks(poses: FloatArray, looks: FloatArray) -> list[Advice]:
-    found = []
-    for (_, is_bad, text), values in zip(LOOKS.values(), looks.T, strict=True):
-        bad = is_bad(values)
-        if bad.mean() > _MENTIONED:
-            found.append((f'{bad.mean():.0%} of the images are {text}', poses[bad]))
-    return found
-
-
-def _advice_of_failures(errors: RunErrors, poses: FloatArray, said: Mask) -> list[Advice]:
+def _advice_of_failures(record: RunRecord, errors: RunErrors) -> Iterator[Advice]:
     """Name where the test was wrong and called localized, and where it was not localized."""
-    found, wrong, silent = [], said & errors.lost, ~said
-    silent[: int(np.argmax(said)) if said.any() else 0] = False
+    said, poses = errors.said, record.reference.poses
+    assert said is not None
+    if not said.any():
+        yield f'never localized: {why_never_localized(record.kernel_map, record.dataset)}', poses
+        return
+    wrong, silent = said & errors.lost, ~said
+    silent[: int(np.argmax(said))] = False
     if wrong.any():
-        text = (
+        yield (
             f'called localized, but up to {errors.position_m[wrong].max():.1f} m off: places look '
-            'alike, or reference poses are wrong; drive there again for the map'
+            'alike, or reference poses are wrong; drive there again for the map',
+            poses[wrong],
         )
-        found.append((text, poses[wrong]))
     if silent.mean() > _MENTIONED:
         text = f'not localized in {silent.mean():.0%} of the test: add a pass to the map here'
-        found.append((text, poses[silent]))
-    return found
+        yield text, poses[silent]
 
 
-def write_trial(path: Path, trial: Trial) -> None:
-    """Write the page of a trial; raises OSError."""
-    write_page(path, trial_data(trial))
+def why_never_localized(kernel_map: KernelMap, dataset: Dataset) -> str:
+    """
+    Say why no frame of a run may have been localized: its odometry stands or is of a wrong kind.
+
+    The odometry is compared with the known poses of up to 200 frames or, for want of them, with
+    the poses of the map images that are most similar.
+    """
+    odometry = np.array([frame.odometry for frame in dataset])
+    moved = odometry - odometry[0]
+    moved[:, 2] = se2.wrap_angle(moved[:, 2])
+    if (np.abs(moved) < 0.1).all():  # metres and radians
+        return (
+            'by its odometry the robot stood still, and one image does not suffice; if it drove, '
+            'choose another odometry: --odometry-topic for a bag'
+        )
+    driven, seen = [], []
+    for number in np.unique(np.linspace(0, len(dataset) - 1, 200).astype(int)):
+        frame, pose = dataset[number], dataset[number].reference
+        with suppress(DatasetError, VisionError):  # counted where it was localized
+            if pose is None:
+                descriptor = kernel_map.describer.describe(frame.load_image())
+                pose = kernel_map.poses[kernel_map.best_match(descriptor)[0]]
+            driven.append(frame.odometry)
+            seen.append(pose)
+    fault = odometry_fault(np.array(driven), np.array(seen)) if len(seen) > 1 else ''
+    if not fault or fault.startswith('does not move'):  # as where the map is of another place
+        return 'is this a map of that place, made with that camera?'
+    return f'its odometry {fault}'
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
@@ -409,7 +397,21 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     return data | {
         'title': f'Will it work? {trial.record.dataset.name}',
         'subtitle': verdict(trial.summary),
-        'tiles': tiles(trial.summary),
+        'tiles': tiles(
+            trial.summary,
+            *(
+                [('of the drive tested', 'test_of_drive', '%')]
+                if trial.summary['test_of_drive']
+                else []
+            ),
+            ('localized', 'localized', '%'),
+            ('localized after', 'localized_after_m', 'm'),
+            ('median error', 'position_median_m', 'm'),
+            ('inside 2σ', 'coverage_2sigma', '%'),
+            ('of frames > 1 m off called localized', 'wrong_called_localized', '%'),
+            ('wall time per frame, this computer', 'wall_ms_per_frame', 'ms'),
+            ('fastest camera, this computer', 'fastest_camera_hz', 'Hz'),
+        ),
         'facts': trial.facts,
         'advice': [text for text, _ in trial.advice],
     }
@@ -430,27 +432,9 @@ def verdict(summary: dict[str, Any]) -> str:
     found = 'never localized' if after is None else f'localized after {after:.1f} m'
     if after is not None and error is not None:
         found += f' and in {summary["localized"]:.0%} of the frames; median error {error:.2f} m'
+    part = summary['test_of_drive']
     return (
         f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
         f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
-        f'({summary["test_of_drive"]:.0%} of the drive): {found}'
+        f'({"another drive" if part is None else f"{part:.0%} of the drive"}): {found}'
     )
-
-
-def tiles(summary: dict[str, Any]) -> list[list[Any]]:
-    """Name, value and unit of the figures at the top of the page."""
-    rows = (
-        ('of the drive tested', 'test_of_drive', '%'),
-        ('localized', 'localized', '%'),
-        ('localized after', 'localized_after_m', 'm'),
-        ('median error', 'position_median_m', 'm'),
-        ('inside 2σ', 'coverage_2sigma', '%'),
-        ('of localized off > 1 m', 'localized_and_wrong', '%'),
-        ('per frame', 'ms_per_frame', 'ms'),
-        ('fastest camera', 'fastest_camera_hz', 'Hz'),
-    )
-    found = [(name, summary[key], unit) for name, key, unit in rows]
-    return [
-        [name, 100.0 * value if unit == '%' and value is not None else value, unit]
-        for name, value, unit in found
-    ]

@@ -24,30 +24,27 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-HEADER = '# seconds x y z qx qy qz qw'
-_UPPER_TRIANGLE = tuple(zip(*np.triu_indices(3), strict=True))
-COLUMNS = (
-    'stamp_ns',
-    *(f'covariance_{"xyh"[row]}{"xyh"[column]}' for row, column in _UPPER_TRIANGLE),
-    'confidence',
-    'status',
-    'updated',
-    'seconds',
-)
+_ENTRIES = {  # columns of the covariance
+    f'covariance_{"xyh"[row]}{"xyh"[column]}': (row, column)
+    for row, column in zip(*np.triu_indices(3), strict=True)
+}
+COLUMNS = ('stamp_ns', *_ENTRIES, 'confidence', 'status', 'updated', 'seconds')
 
 
 def write_tum(path: str | Path, trajectory: Trajectory) -> None:
     """Write the stamps and poses of a trajectory; the height is zero."""
-    write_text(path, tum_text(trajectory))
+    write_text(path, _tum_text(trajectory))
 
 
-def tum_text(trajectory: Trajectory) -> str:
-    """Return what a TUM file of a trajectory holds."""
-    lines = [
-        _format_line(int(stamp), *map(float, pose))
-        for stamp, pose in zip(trajectory.stamps_ns, trajectory.poses, strict=True)
-    ]
-    return '\n'.join([HEADER, *lines, ''])
+def _tum_text(trajectory: Trajectory) -> str:
+    lines = ['# seconds x y z qx qy qz qw']
+    for stamp, (x, y, heading) in zip(
+        trajectory.stamps_ns.tolist(), trajectory.poses.tolist(), strict=True
+    ):
+        seconds, nanoseconds = divmod(stamp, 10**9)
+        z, w = math.sin(heading / 2), math.cos(heading / 2)
+        lines.append(f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}')
+    return '\n'.join([*lines, ''])
 
 
 def read_tum(path: str | Path) -> Trajectory:
@@ -61,12 +58,6 @@ def read_tum(path: str | Path) -> Trajectory:
     return Trajectory(track.stamps_ns, track.poses, skipped=skipped)
 
 
-def _format_line(stamp_ns: int, x: float, y: float, heading: float) -> str:
-    seconds, nanoseconds = divmod(stamp_ns, 10**9)
-    z, w = math.sin(heading / 2), math.cos(heading / 2)
-    return f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}'
-
-
 def details_path(trajectory_path: str | Path) -> Path:
     """
     Path of the details of a trajectory file: the same with the suffix .csv.
@@ -74,11 +65,8 @@ def details_path(trajectory_path: str | Path) -> Path:
     It takes the place of another suffix of a table; run.1 and run.2 have each their own.
     """
     path = Path(trajectory_path)
-    return (
-        path.with_suffix('.csv')
-        if path.suffix in ('.tum', '.txt', '.csv')
-        else Path(f'{path}.csv')
-    )
+    table = path.suffix in ('.tum', '.txt', '.csv')
+    return path.with_suffix('.csv') if table else Path(f'{path}.csv')
 
 
 def _holds_details(path: Path) -> bool:
@@ -109,24 +97,19 @@ def read_detailed(path: Path) -> Trajectory:
 
 
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
-    """
-    Write a TUM file and its details, a row for each pose.
-
-    After an error both are what they were. Refuses a trajectory that carries no details.
-    """
+    """Write a trajectory of `localize` and its details; after an error both are what they were."""
+    t = trajectory
+    assert t.covariances is not None and t.confidences is not None
+    assert t.updated is not None and t.seconds is not None
     with new_file(path) as tum, new_file(details_path(path)) as details:
-        tum.write_text(tum_text(trajectory), encoding='utf-8')
-        _write_rows(details, trajectory)
-
-
-def _write_rows(path: Path, trajectory: Trajectory) -> None:
-    columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
-    if any(column is None for column in columns) or trajectory.seconds is None:
-        raise EvaluationError('trajectory without details: expected one made by `localize`')
-    with path.open('w', newline='', encoding='utf-8') as file:
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        rows.writerows(_row(trajectory, index) for index in range(len(trajectory)))
+        tum.write_text(_tum_text(t), encoding='utf-8')
+        with details.open('w', newline='', encoding='utf-8') as file:
+            rows = csv.writer(file)
+            rows.writerow(COLUMNS)
+            for n, stamp in enumerate(t.stamps_ns.tolist()):
+                covariance = [f'{t.covariances[n][entry]:.9g}' for entry in _ENTRIES.values()]
+                status = [f'{t.confidences[n]:.6g}', t.statuses[n], int(t.updated[n])]
+                rows.writerow([stamp, *covariance, *status, f'{t.seconds[n]:.6f}'])
 
 
 def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
@@ -136,43 +119,23 @@ def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
     Raises EvaluationError when the file is not one of details or belongs to other stamps.
     """
     try:
-        return _merge(trajectory, list(csv.DictReader(io.StringIO(read_text(path), newline=''))))
+        lines = csv.DictReader(io.StringIO(read_text(path), newline=''))
+        by_stamp = {int(line['stamp_ns']): line for line in lines}
+        rows = [by_stamp[stamp] for stamp in trajectory.stamps_ns.tolist()]
+        covariances = np.empty((len(rows), 3, 3))
+        for name, (row, column) in _ENTRIES.items():
+            values = [float(line[name]) for line in rows]
+            covariances[:, row, column] = covariances[:, column, row] = values
+        return dataclasses.replace(
+            trajectory,
+            covariances=covariances,
+            confidences=np.array([float(row['confidence']) for row in rows]),
+            statuses=tuple(row['status'] for row in rows),
+            updated=np.array([row['updated'] == '1' for row in rows]),
+            seconds=np.array([float(row['seconds']) for row in rows]),
+        )
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise EvaluationError(
             f'{path}: expected the columns {", ".join(COLUMNS)} and the stamps of the trajectory '
             f'beside it ({error}); localize again or remove the file'
         ) from error
-
-
-def _row(trajectory: Trajectory, index: int) -> list[object]:
-    t = trajectory
-    assert t.covariances is not None and t.confidences is not None
-    assert t.updated is not None and t.seconds is not None
-    return [
-        int(t.stamps_ns[index]),
-        *(f'{t.covariances[index][entry]:.9g}' for entry in _UPPER_TRIANGLE),
-        f'{t.confidences[index]:.6g}',
-        t.statuses[index],
-        int(t.updated[index]),
-        f'{t.seconds[index]:.6f}',
-    ]
-
-
-def _merge(trajectory: Trajectory, rows: list[dict[str, str]]) -> Trajectory:
-    by_stamp = {int(row['stamp_ns']): row for row in rows}
-    try:
-        rows = [by_stamp[stamp] for stamp in trajectory.stamps_ns.tolist()]
-    except KeyError as error:
-        raise ValueError(f'no row of stamp {error}') from error
-    covariances = np.empty((len(rows), 3, 3))
-    for name, (row, column) in zip(COLUMNS[1:7], _UPPER_TRIANGLE, strict=True):
-        values = [float(line[name]) for line in rows]
-        covariances[:, row, column] = covariances[:, column, row] = values
-    return dataclasses.replace(
-        trajectory,
-        covariances=covariances,
-        confidences=np.array([float(row['confidence']) for row in rows]),
-        statuses=tuple(row['status'] for row in rows),
-        updated=np.array([row['updated'] == '1' for row in rows]),
-        seconds=np.array([float(row['seconds']) for row in rows]),
-    )

@@ -1,0 +1,255 @@
+"""`kbr` itself: usage, exit codes, signals, parameters of `--set`, what is printed."""
+
+import contextlib
+from dataclasses import replace
+from importlib.metadata import entry_points
+import io
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+from types import UnionType
+
+from command import assert_one_line, invoke, KBR, kbr
+from helpers import write_tiny_cold_run
+from kbr_localization import __version__
+import kbr_localization.cli
+from kbr_localization.cli import app, console
+from kbr_localization.cli.options import configurations, with_settings_of
+from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import ConfigurationError, MapError
+from kbr_localization.evaluation import reference_trajectory, write_tum
+from kbr_localization.localization.methods.registry import method_config
+from kbr_localization.progress import printable
+from map_helpers import tiny_map
+import pytest
+
+
+@pytest.fixture
+def run_with_truth(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run')
+    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(run)))
+    return run, tmp_path / 'truth.tum'
+
+
+def test_the_console_script_is_the_module_and_has_the_version_of_the_package():
+    (script,) = entry_points(group='console_scripts', name='kbr')
+    assert script.load() is kbr_localization.cli.main
+    assert kbr('--version').stdout == f'kbr {__version__}\n'
+
+
+def test_no_command_shows_the_help_and_fails():
+    result = invoke()
+    assert result.returncode == 2
+    assert 'evaluate' in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'fragments'),
+    [
+        (['fly'], ["'fly'", 'kbr --help']),
+        (['map', 'build', 'somewhere'], ["'--out'", 'kbr map build --help']),
+        (['evaluate', 'nowhere', 'x.tum'], ['no such run: nowhere']),
+        (['evaluate'], ["'RUN'", 'kbr evaluate --help']),
+        (['localize', 'm.h5', 'r', '--out', 't', '--init', 'guess'], ["'guess'"]),
+        (['map', 'build', 'r', '--out', 'm.h5', '--max-images', '0'], ['--max-images', '1']),
+        (['tune', 'r', '--out', 'm.h5', '--trials', '9' * 20], ['--trials', '10000']),
+    ],
+)
+def test_bad_usage_is_one_line(arguments, fragments):
+    assert_one_line(invoke(*arguments), *fragments)
+
+
+def test_an_input_that_is_none_is_one_line(run_with_truth, tmp_path):
+    run, truth = run_with_truth
+    (tmp_path / 'bad.tum').write_text('rubbish\n')
+    assert_one_line(invoke('evaluate', run, tmp_path / 'bad.tum'), 'line 1', "'rubbish'")
+    assert_one_line(invoke('evaluate', run, tmp_path / 'no.tum'), 'no.tum: No such file')
+    assert_one_line(invoke('evaluate', run, tmp_path), 'Is a directory')
+    result = invoke('evaluate', run, truth, '--cameras', 'std_cam,')
+    assert_one_line(result, "--cameras 'std_cam,': expected names with commas between")
+    (tmp_path / 'file').touch()
+    result = invoke('demo', '--out', tmp_path / 'file')
+    assert_one_line(result, 'file is a file: expected a folder')
+
+
+def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(run_with_truth):
+    options = {'capture_output': False, 'stderr': subprocess.PIPE}
+    with Path('/dev/full').open('w') as full:
+        result = kbr('evaluate', *run_with_truth, **options, stdout=full)
+    assert_one_line(result, 'no space left on device')
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = kbr('evaluate', *run_with_truth, '--json', **options, stdout=writer)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, '')
+
+
+@pytest.mark.parametrize(
+    ('number', 'says'),
+    [(signal.SIGINT, 'kbr: interrupted\n'), (signal.SIGTERM, None), (signal.SIGHUP, None)],
+)
+def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path, number, says):
+    command = [*KBR, 'synth', tmp_path / 'building']
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline().startswith('render ')
+        assert list(tmp_path.iterdir())
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert says is None or stderr.endswith(says)
+    assert 'Traceback' not in stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason='Optional is written X | None there')
+def test_the_typer_of_ubuntu_24_04_understands_the_options():
+    commands = [*app.app.registered_commands, *app.map_app.registered_commands]
+    for command in (*commands, app.app.registered_callback):
+        for name, hint in command.callback.__annotations__.items():
+            kind = getattr(hint, '__origin__', hint)
+            assert not isinstance(kind, str | UnionType), f'{command.callback.__name__}: {name}'
+
+
+def failing(error):
+    def command(arguments, **options):
+        raise error
+
+    return command
+
+
+def test_a_defect_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        app.run_command(failing(ZeroDivisionError()), [])
+
+
+@pytest.mark.parametrize('module', ['rosbags', 'joblib', 'matplotlib', 'rclpy'])
+def test_a_missing_module_is_told_with_what_installs_it(module):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert app.run_command(failing(ModuleNotFoundError('no', name=module)), []) == 2
+    line = errors.getvalue()
+    assert line.count('\n') == 1 and module in line and 'pip install' in line
+
+
+@pytest.mark.parametrize(
+    ('given', 'expected'),
+    [
+        ('compare --train a b --test c', 'compare --train a --train b --test c'),
+        ('compare --train a --train b', 'compare --train a --train b'),
+        ('compare --train a b c --json', 'compare --train a --train b --train c --json'),
+        ('compare --train a b --sizes 5 --out d', 'compare --train a --train b --sizes 5 --out d'),
+        ('compare --train a - b', 'compare --train a --train - --train b'),
+        ('compare --train=a b', 'compare --train=a b'),
+        ('compare --train', 'compare --train'),
+        ('map build a b', 'map build a b'),
+    ],
+)
+def test_an_option_is_repeated_before_each_of_its_values(given, expected):
+    assert app.repeat_options(given.split()) == expected.split()
+
+
+@pytest.mark.parametrize('text', ['1e-9', '1e-09', '1e12', '+2E-3', '1E2', '3.0e-05', '7'])
+def test_a_number_may_have_an_exponent_as_the_list_of_parameters_has_it(text):
+    vision, chosen = configurations([f'delta={text}', 'vision.blur=1e0'])
+    assert (chosen, vision.blur) == ({'delta': float(text)}, 1.0)
+
+
+def test_words_are_taken_as_they_are_written():
+    given = ['odometry_calibration=off', 'vision.network_file=off', 'vision.descriptor=onnx']
+    vision, chosen = configurations(given)
+    assert (chosen, vision.network_file) == ({'odometry_calibration': 'off'}, 'off')
+
+
+@pytest.mark.parametrize(
+    ('setting', 'says'),
+    [
+        ('delta', 'expected NAME=VALUE'),
+        ('delta=', 'expected NAME=VALUE'),
+        ('delta=nan', "'delta': expected a finite number, got nan"),
+        ('delta=1' + 400 * '0', "'delta': expected a finite number, got inf"),
+        ('delta=1e-3m', r"'delta': expected float, got '1e-3m' \(str\)"),
+        ('delta=true', r"'delta': expected float, got True \(bool\)"),
+        ('odometry_calibration=maybe', "expected one of .*, got 'maybe'"),
+        ('vision.words=7.5', r"'vision\.words': expected int"),
+        ('vision.patch_size=10', r'vision\.patch_size: expected a multiple of 4'),
+        ('vision.word=10', r"'vision\.word': did you mean 'vision\.words'\? .* vision\.levels"),
+        ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),
+        ('point=10', "'point': did you mean 'points'"),
+        ('vision.network_file=x.onnx', 'no effect with .* set vision.descriptor=onnx or learned'),
+        ('vision.mirror_outer=200', 'no effect with .* set vision.projection=omnidirectional'),
+    ],
+)
+def test_a_parameter_that_cannot_be_set_is_named_as_it_has_to_be_typed(setting, says):
+    with pytest.raises(ConfigurationError, match=says):
+        configurations([setting])
+
+
+def test_parameters_of_a_method_are_set_on_a_map():
+    kernel_map = tiny_map(20)
+    changed = with_settings_of(kernel_map, 'knn-particle', ['neighbours=5', 'noise_scale=3'])
+    config = method_config('knn-particle', changed)
+    assert (config.neighbours, config.noise_scale) == (5, 3.0)
+    switched = with_settings_of(kernel_map, 'algorithm1', ['normalise=true'])
+    assert method_config('algorithm1', switched).normalise is True
+    for method, setting, says in (
+        ('algorithm1', 'neighbours=5', "unknown parameter 'neighbours'"),
+        ('algorithm1', 'normalise=2', "'normalise': expected bool, got '2'"),
+        ('kbr', 'localized_mass=0', r"'localized_mass': expected a value in \[0.05, 1.0\]"),
+        ('kbr', 'vision.words=100', r"'vision\.words': is fixed in the map"),
+        ('nearest', 'points=100', 'the method nearest has no parameters'),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            with_settings_of(kernel_map, method, [setting])
+
+
+def test_parameters_and_methods_are_listed():
+    listed = json.loads(invoke('parameters', '--method', 'knn-particle', '--json').stdout)
+    assert listed['neighbours']['default'] == 15
+    listed = json.loads(invoke('parameters', '--json').stdout)
+    assert 'neighbours' not in listed and listed['image_bandwidth']['default'] > 0
+    assert listed['vision.words']['range'] == '2 … 4096'
+    assert all(parameter['description'] for parameter in listed.values())
+    assert_one_line(invoke('parameters', '--method', 'magic'), "unknown method 'magic'")
+    assert 'knn-particle' in invoke('methods').stdout
+    # on a terminal of few characters
+    result = kbr('parameters', env=os.environ | {'PYTHONIOENCODING': 'ascii'})
+    assert (result.returncode, result.stderr) == (0, '')
+    assert 'vision.working_width' in result.stdout
+
+
+NASTY = '[red]run[/] [/nothing] \x1b[2J\x07\r\u202etxt\x9b31m'
+SHOWN = '[red]run[/] [/nothing] \\x1b[2J\\x07\\r\\u202etxt\\x9b31m'
+
+
+def test_names_from_strangers_do_nothing_to_a_terminal(tmp_path, capsys):
+    assert printable(NASTY) == SHOWN
+    assert printable('Straße 1 · ü') == 'Straße 1 · ü'
+    console.note(NASTY)
+    assert capsys.readouterr().err == f'kbr: {SHOWN}\n'
+    # as a node logs it
+    assert str(MapError(f'map of {NASTY}')) == f'map of {SHOWN}'
+    replace(tiny_map(), run_names=(NASTY,)).save(tmp_path / 'map.h5')
+    result = invoke('map', 'info', tmp_path / 'map.h5')
+    assert result.returncode == 0, result.stderr
+    assert f'runs.{SHOWN}.images' in result.stdout and '\x1b' not in result.stdout
+    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    assert list(facts['runs']) == [NASTY]
+    result = invoke('map', 'info', tmp_path / '\x1b[31m.h5')
+    assert '\x1b' not in result.stderr and '\\x1b[31m.h5' in result.stderr
+
+
+def test_numbers_have_the_digits_that_a_reader_wants(capsys):
+    written = {
+        0.0: '0.000',
+        0.005: '0.005',
+        -0.001: '-0.001',
+        0.0004: '4.0e-04',
+        12.34567: '12.346',
+    }
+    assert {value: console.format_value(value) for value in written} == written
+    assert console.format_value([None, 3, 'a', 0.5]) == '[-, 3, a, 0.500]'
+    console.print_json({'rows': [(1.5, float('nan')), float('inf')]})
+    assert json.loads(capsys.readouterr().out) == {'rows': [[1.5, None], None]}
