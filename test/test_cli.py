@@ -72,7 +72,7 @@ def test_an_input_that_is_none_is_one_line(run_with_truth, tmp_path):
     assert_one_line(result, "--cameras 'std_cam,': expected names with commas between")
     (tmp_path / 'file').touch()
     result = invoke('demo', '--out', tmp_path / 'file')
-    assert_one_line(result, 'file is a file: expected a folder')
+    assert_one_line(result, 'Not a directory')
 
 
 def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(run_with_truth):
