@@ -5,11 +5,13 @@ import json
 from bag_helpers import bag, drive, images, SECOND, write_messages
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation import trial
 from kbr_localization.evaluation.report import PLACE
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.trajectory import Trajectory
 from mapping_helpers import RingRun, ROUND
 import numpy as np
 import pytest
@@ -29,6 +31,11 @@ def tried(ring):
     result = invoke('try', ring / 'run', '--out', ring / 'try/report.html', '--json')
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout), result.stderr
+
+
+@pytest.fixture(scope='module')
+def ring_map():
+    return build_map([RingRun(metres=1.1 * ROUND, known=(1.0, 2.0, 0.5))])
 
 
 def page_of(path):
@@ -113,6 +120,29 @@ def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):
         result = invoke('try', tmp_path / name, '--out', tmp_path / 'out/report.html')
         assert_one_line(result, says)
         assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('known', [True, False])
+@pytest.mark.parametrize(
+    ('change', 'says'),
+    [
+        (lambda p: p * [1, 1, 1], 'is this a map of that place, made with that camera?'),
+        (lambda p: p * [1, -1, -1], 'its odometry turns to the other side: is z of its frame'),
+        (lambda p: p @ [[0, 1, 0], [-1, 0, 0], [0, 0, 1]], 'has its x axis turned by 90 degrees'),
+        (lambda p: p * [1, 1, 0], 'has another heading than its motion: is it never set'),
+        (lambda p: p * [1, 1, 180 / np.pi], 'than its motion: is it never set, or in degrees?'),
+    ],
+)
+def test_an_odometry_of_the_wrong_kind_is_named_where_few_frames_are_localized(
+    ring_map, change, says, known
+):
+    run = RingRun(metres=0.9 * ROUND, begin=3.0, known=(1.0, 2.0, 0.5) if known else None, seed=4)
+    run.odometry = OdometryTrack(run.odometry.stamps_ns, change(run.odometry.poses))
+    stamps, statuses = run.odometry.stamps_ns, ('uncertain',) * len(run)
+    lost = Trajectory(stamps, run.true, statuses=statuses)
+    assert says in trial.why_not_localized(ring_map, run, lost)
+    found = Trajectory(stamps, run.true, statuses=('localized',) * len(run))
+    assert trial.why_not_localized(ring_map, run, found) == ''
 
 
 def test_an_interrupt_leaves_nothing(ring, tmp_path, monkeypatch):

@@ -58,31 +58,18 @@ def test_a_tilted_or_unnormalized_quaternion_gives_its_yaw(
     np.testing.assert_allclose(back.poses[0], [1, 2, heading], atol=1e-6)
 
 
-BAD_LINES = [
-    ('1.0 0 0 0 0 0 0', 'expected 8 numbers'),
-    ('2.0 0 0 zero 0 0 0 1', 'expected numbers'),
-    ('1.0 0 0 0 0 0 0 0', 'the sender left it unset'),
-    ('1.0 nan 0 0 0 0 0 1', 'expected a finite pose'),
-    ('1.0 0 1e300 0 0 0 0 1', 'expected a finite pose'),
-    ('1.0 0 0 0 0 0 1e300 1e300', 'expected a finite unit quaternion'),
-    ('1e400 0 0 0 0 0 0 1', 'expected a time in'),
-    ('-1 0 0 0 0 0 0 1', 'expected a time in'),
-    ('\x89PNG\x00', 'expected 8 numbers'),
-]
-
-
-@pytest.mark.parametrize(('line', 'why'), BAD_LINES)
-def test_a_line_that_is_no_pose_is_skipped_and_counted(tmp_path, line, why):
+def test_lines_that_are_no_pose_are_skipped_and_counted(tmp_path):
     path = tmp_path / 'broken.tum'
-    path.write_text(f'# a comment\n\n{line}\n')
-    with pytest.raises(DatasetError, match=f'no line can be used: line 3: .*{why}'):
-        read_tum(path)
-    path.write_text(f'2.0 1 0 0 0 0 0 1\n{line}\n1.0 0 0 0 0 0 0 1\n2.0 9 0 0 0 0 0 1\n')
+    good = '2.0 1 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n2.0 9 0 0 0 0 0 1\n'
+    path.write_text(f'{good}1.0 0 0 0 0 0 0\n2.0 0 0 zero 0 0 0 1\n1.0 0 0 0 0 0 0 0\n')
     found = read_tum(path)
     assert found.poses.tolist() == [[0, 0, 0], [1, 0, 0]]
     bad, repeated = found.skipped
-    assert bad.startswith('bad line in broken.tum (the first: line 2: ') and why in bad
-    assert (repeated, found.skipped[bad]) == ('repeated stamp in broken.tum', 1)
+    assert bad.startswith('bad line in broken.tum (the first: line 4: expected 8 numbers')
+    assert (found.skipped[bad], repeated) == (3, 'repeated stamp in broken.tum')
+    path.write_text('# a comment\n\n1.0 nan 0 0 0 0 0 1\n')
+    with pytest.raises(DatasetError, match=r'no line can be used: line 3: .*a finite pose'):
+        read_tum(path)
 
 
 def test_evo_ape_reads_the_files_and_agrees_about_the_error(tmp_path):
@@ -115,37 +102,27 @@ def detailed(run):
 
 
 def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
-    run = detailed(wavy_run())
-    write_detailed(tmp_path / 'run.tum', run)
-    back = with_details(read_tum(tmp_path / 'run.tum'), tmp_path / 'run.csv')
-    np.testing.assert_allclose(back.covariances, run.covariances)
-    np.testing.assert_allclose(back.confidences, run.confidences, atol=1e-6)
-    np.testing.assert_allclose(back.seconds, run.seconds, atol=1e-6)
-    np.testing.assert_array_equal(back.updated, run.updated)
-    assert back.statuses == run.statuses
+    run, path = detailed(wavy_run()), tmp_path / 'run.tum'
+    write_detailed(path, run)
+    lines = path.read_text().splitlines()
+    for kept in (np.arange(len(run)) >= 0, np.arange(len(run)) != 2):
+        back = read_detailed(path)
+        np.testing.assert_allclose(back.covariances, run.covariances[kept])
+        np.testing.assert_allclose(back.confidences, run.confidences[kept], atol=1e-6)
+        np.testing.assert_allclose(back.seconds, run.seconds[kept], atol=1e-6)
+        np.testing.assert_array_equal(back.updated, run.updated[kept])
+        assert back.statuses == tuple(np.array(run.statuses)[kept])
+        # those of a pose that is skipped are skipped too
+        lines[3] = lines[3].rsplit(' ', 4)[0] + ' 0 0 0 0'
+        path.write_text('\n'.join(lines))
 
 
-def test_details_of_a_pose_that_is_skipped_are_skipped_too(tmp_path):
-    run = detailed(wavy_run())
-    write_detailed(tmp_path / 'run.tum', run)
-    lines = (tmp_path / 'run.tum').read_text().splitlines()
-    lines[3] = lines[3].rsplit(' ', 4)[0] + ' 0 0 0 0'
-    (tmp_path / 'run.tum').write_text('\n'.join(lines))
-    back = read_detailed(tmp_path / 'run.tum')
-    kept = np.arange(len(run)) != 2
-    np.testing.assert_allclose(back.covariances, run.covariances[kept])
-    assert back.statuses == tuple(np.array(run.statuses)[kept])
-
-
-def test_details_of_another_trajectory_are_refused(tmp_path):
-    write_detailed(tmp_path / 'run.tum', detailed(wavy_run()))
-    run = wavy_run()
+def test_details_of_another_trajectory_and_a_foreign_csv_are_refused(tmp_path):
+    run, path = wavy_run(), tmp_path / 'run.csv'
+    write_detailed(tmp_path / 'run.tum', detailed(run))
     for other in (wavy_run(count=51), Trajectory(run.stamps_ns + 1, run.poses)):
         with pytest.raises(EvaluationError, match='localize again'):
-            with_details(other, tmp_path / 'run.csv')
-
-
-def test_a_foreign_csv_is_refused(tmp_path):
-    (tmp_path / 'run.csv').write_text('a,b\n1,2\n')
+            with_details(other, path)
+    path.write_text('a,b\n1,2\n')
     with pytest.raises(EvaluationError, match='expected the columns stamp_ns'):
-        with_details(wavy_run(), tmp_path / 'run.csv')
+        with_details(run, path)

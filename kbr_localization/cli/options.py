@@ -107,8 +107,14 @@ class Reading:
             spacing=self.spacing,
             guess=guess,
         )
-        for note in ([', '.join(dataset.sources)] if dataset.sources else []) + [*dataset.notes]:
-            console.note(f'{run}: {note}')
+        others = getattr(dataset, 'others', ()) if guess else ()
+        for note in (
+            ', '.join(dataset.sources),
+            *dataset.notes,
+            f'not used: {", ".join(others)}' if others else '',
+        ):
+            if note:
+                console.note(f'{run}: {note}')
         return dataset
 
     def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:

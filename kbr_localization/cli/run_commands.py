@@ -80,15 +80,14 @@ def localize(
 
 
 def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -> None:
-    """Print what was left out, how many frames were localized, and why if none was."""
-    from kbr_localization.evaluation.trial import why_never_localized
+    """Print what was left out, how many frames were localized, and why if few were."""
+    from kbr_localization.evaluation.trial import why_not_localized
 
     console.note_skipped(trajectory.skipped, trajectory.last_error)
     count, frames = trajectory.statuses.count('localized'), len(trajectory)
     console.note(f'{out}: {frames} poses, localized at {count} of them ({count / frames:.0%})')
-    if not count:
-        why = why_never_localized(kernel_map, dataset)
-        console.note(f'warning: never localized: {why}')
+    if why := why_not_localized(kernel_map, dataset, trajectory):
+        console.note(f'warning: {"seldom" if count else "never"} localized: {why}')
 
 
 def methods() -> None:

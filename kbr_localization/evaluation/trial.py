@@ -31,6 +31,7 @@ from kbr_localization.localization.mapping.align import align
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
+from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
@@ -337,11 +338,10 @@ def _advice_of_failures(record: RunRecord, errors: RunErrors) -> Iterator[Advice
     """Name where the test was wrong and called localized, and where it was not localized."""
     said, poses = errors.said, record.reference.poses
     assert said is not None
-    if not said.any():
-        yield f'never localized: {why_never_localized(record.kernel_map, record.dataset)}', poses
-        return
+    if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
+        yield f'seldom localized: {why}', poses[~said]
     wrong, silent = said & errors.lost, ~said
-    silent[: int(np.argmax(said))] = False
+    silent[: int(np.argmax(said)) if said.any() else None] = False
     if wrong.any():
         yield (
             f'called localized, but up to {errors.position_m[wrong].max():.1f} m off: places look '
@@ -353,13 +353,16 @@ def _advice_of_failures(record: RunRecord, errors: RunErrors) -> Iterator[Advice
         yield text, poses[silent]
 
 
-def why_never_localized(kernel_map: KernelMap, dataset: Dataset) -> str:
+def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Trajectory) -> str:
     """
-    Say why no frame of a run may have been localized: its odometry stands or is of a wrong kind.
+    Say why less than half of a run was localized: its odometry stands or is of a wrong kind.
 
     The odometry is compared with the known poses of up to 200 frames or, for want of them, with
-    the poses of the map images that are most similar.
+    the poses of the map images that are most similar. Empty where half or more was localized.
     """
+    count = trajectory.statuses.count('localized')
+    if 2 * count >= len(trajectory):
+        return ''
     odometry = np.array([frame.odometry for frame in dataset])
     moved = odometry - odometry[0]
     moved[:, 2] = se2.wrap_angle(moved[:, 2])
@@ -378,9 +381,9 @@ def why_never_localized(kernel_map: KernelMap, dataset: Dataset) -> str:
             driven.append(frame.odometry)
             seen.append(pose)
     fault = odometry_fault(np.array(driven), np.array(seen)) if len(seen) > 1 else ''
-    if not fault or fault.startswith('does not move'):  # as where the map is of another place
-        return 'is this a map of that place, made with that camera?'
-    return f'its odometry {fault}'
+    if fault and not fault.startswith('does not move'):  # as where the map is of another place
+        return f'its odometry {fault}'
+    return '' if count else 'is this a map of that place, made with that camera?'
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
