@@ -4,7 +4,6 @@ from kbr_localization.errors import ConfigurationError
 from kbr_localization.files import expanded
 from kbr_localization.ros import launching
 from kbr_localization.ros.config import NodeConfig
-from kbr_localization.ros.running import have_bonds
 from launch.conditions import IfCondition
 from launch_ros.actions import Node
 
@@ -41,9 +40,7 @@ def generate_launch_description():
 def nodes(values):
     """Make the nodes from the arguments' values."""
     respawn = values['use_respawn'].lower() == 'true'
-    managed = {'autostart': False} if values['map'] else {}
-    overrides = [*OVERRIDES, 'use_sim_time']
-    parameters = launching.parameters(values, NodeConfig, overrides, **managed)
+    parameters = launching.parameters(values, NodeConfig, [*OVERRIDES, 'use_sim_time'])
     node = launching.package_node(
         'localization', values, parameters, ['image', 'odom'], respawn=respawn, respawn_delay=1.0
     )
@@ -67,27 +64,20 @@ def nodes(values):
 
 
 def map_server_nodes(values):
-    """Make nav2_map_server and the lifecycle manager that leads it and the localization."""
+    """Make nav2_map_server and the lifecycle manager that leads it."""
     grid = expanded(values['map'])
     if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
         raise ConfigurationError(
             f'map: expected the YAML file of an occupancy grid, got {values["map"]!r}: '
             'give the map of images as map_file'
         )
-    managed = {
-        'autostart': values['autostart'].lower() != 'false',
-        'node_names': ['map_server', 'localization'],
-        **({} if have_bonds() else {'bond_timeout': 0.0}),
-    }
-    clock = ['use_sim_time']
-    server = launching.parameters(values, NodeConfig, clock, yaml_filename=str(grid))
-    manager = launching.parameters({**values, 'params_file': ''}, NodeConfig, clock, **managed)
+    clock, led = ['use_sim_time'], {'autostart': True, 'node_names': ['map_server']}
     common = {'namespace': values['namespace'], 'output': 'screen'}
     yield Node(
         package='nav2_map_server',
         executable='map_server',
         name='map_server',
-        parameters=server,
+        parameters=launching.parameters(values, NodeConfig, clock, yaml_filename=str(grid)),
         remappings=launching.TF_REMAPPINGS,
         **common,
     )
@@ -95,6 +85,6 @@ def map_server_nodes(values):
         package='nav2_lifecycle_manager',
         executable='lifecycle_manager',
         name='lifecycle_manager_localization',
-        parameters=manager,
+        parameters=launching.parameters({**values, 'params_file': ''}, NodeConfig, clock, **led),
         **common,
     )

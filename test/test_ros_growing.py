@@ -15,7 +15,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.growing import GrowingMap
 from kbr_localization.ros.image_queue import OdometryAt, QueuedImage
-from kbr_localization.ros.maps import check_cameras, read_map, warn_of_missing_files
+from kbr_localization.ros.maps import check_cameras, read_map
 from kbr_localization.ros.session import Answer
 import numpy as np
 import pytest
@@ -277,14 +277,6 @@ def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_pat
     assert any('kbr map measure' in text for text in told), 'a map without statistics is measured'
     with pytest.raises(MapError, match='names out of map_files: ground, first'):
         read('second')
-
-
-def test_maps_that_are_not_there_are_told_at_the_start(tmp_path):
-    (tmp_path / 'floor1.h5').touch()
-    told = []
-    config = NodeConfig(map_files=tuple(f'floor{n}={tmp_path}/floor{n}.h5' for n in (1, 2, 3)))
-    warn_of_missing_files(config, lambda level, text: told.append(text))
-    assert f'floor2={tmp_path}/floor2.h5, floor3={tmp_path}/floor3.h5: correct' in told[0]
 
 
 @pytest.mark.parametrize('entries', [('ground',), ('1st floor=/a.h5',), ('a=/a.h5', 'a=/b.h5')])

@@ -32,8 +32,8 @@ ARGUMENTS = {
     'namespace': 'namespace of the robot',
     'use_sim_time': 'take the time from /clock; empty: as the parameters say',
     'map': (
-        'occupancy grid (YAML) for the costmap: also start nav2_map_server and '
-        'lifecycle_manager_localization, which then leads both nodes'
+        'occupancy grid (YAML) for the costmap: also start nav2_map_server and its '
+        'lifecycle_manager_localization'
     ),
     'use_respawn': 'start the node again when it dies',
     'image_topic': 'topic of the camera; compressed images come on <topic>/compressed',

@@ -23,7 +23,7 @@ from kbr_localization.ros.diagnostics import Reporter
 from kbr_localization.ros.growing import GrowingMap
 from kbr_localization.ros.image_queue import Feed, ImageQueue
 from kbr_localization.ros.inputs import Inputs
-from kbr_localization.ros.maps import MapInUse, read_map, warn_of_missing_files
+from kbr_localization.ros.maps import MapInUse, read_map
 from kbr_localization.ros.odometry_buffer import OdometryBuffer, SECOND
 from kbr_localization.ros.outputs import Outputs
 from kbr_localization.ros.parameters import Settings
@@ -56,7 +56,6 @@ class Localization:
         self.callback_durations = callback_durations
         config = settings.config
         path = pose_file(config, node)
-        warn_of_missing_files(config, log)
         saved = recent_pose(path, config, log)
         in_use = self._first_map(saved)
         settings.follow_map(in_use.kernel_map.filter_config)

@@ -13,13 +13,7 @@ from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
 from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
-from kbr_localization.localization.map.grow import (
-    grown,
-    grown_form,
-    grown_path,
-    GrownFile,
-    is_grown_from,
-)
+from kbr_localization.localization.map.grow import grown, grown_form, grown_path, GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig, parse_map_files
 import numpy as np
@@ -45,18 +39,6 @@ class MapInUse:
         return float(np.hypot(*(self.kernel_map.poses[:, :2] - pose[:2]).T).min())
 
 
-def warn_of_missing_files(config: NodeConfig, log: Log) -> None:
-    """Name the files of `map_files` that are not there."""
-    paths = parse_map_files(config.map_files).items()
-    missing = [f'{name}={path}' for name, path in paths if not expanded(path).exists()]
-    if missing:
-        log(
-            'warning',
-            f'no such file of map_files: {", ".join(missing)}: correct the path, or put the '
-            'map there before it is loaded',
-        )
-
-
 def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     """
     Read a map by its path or its name in `map_files`; empty means the first of these.
@@ -72,16 +54,20 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
         raise ConfigurationError(
             "parameter 'map_file' is empty: give a map made by `kbr map build`"
         )
-    path = expanded(paths.get(name, name))
-    started, file = time.monotonic(), GrownFile(_grown_file(name, path, config))
+    path, started = expanded(paths.get(name, name)), time.monotonic()
+    file = path if config.grow_in_place else grown_path(path)
+    if config.grow_into:
+        # floors may have files of one name in different folders
+        file = expanded(config.grow_into) / (f'{name}.h5' if name in paths else path.name)
+    claimed = GrownFile(file)
     try:
-        base = KernelMap.load(path)
+        kernel_map = KernelMap.load(path)
     except MapError as error:
-        if name in paths or not paths:
-            raise
-        raise MapError(f'{error}; names out of map_files: {", ".join(paths)}') from error
-    check_cameras(base.cameras, config.image_topics, path)
-    kernel_map = _with_added(base, path, file.path, log)
+        known = f'; names out of map_files: {", ".join(paths)}' if paths else ''
+        raise MapError(f'{error}{known}') from error
+    check_cameras(kernel_map.cameras, config.image_topics, path)
+    if file != path and file.is_file():
+        kernel_map = _with_added(kernel_map, path, file, log)
     height, width = kernel_map.image_shape
     log(
         'info',
@@ -91,57 +77,30 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     if kernel_map.statistics is None:
         log('info', f'map {path}: {MEASURED_NOW}')
         kernel_map = with_statistics(kernel_map)
-    return MapInUse(name, file, kernel_map, map_id(kernel_map))
+    poses = np.ascontiguousarray(kernel_map.poses[~grown(kernel_map)])
+    map_id = hashlib.sha256(poses.tobytes()).hexdigest()[:16]
+    return MapInUse(name, claimed, kernel_map, map_id)
 
 
 def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> None:
     """Raise ConfigurationError unless there is a topic for each camera of a map, in its order."""
-    listening = ', '.join(topics) or 'image'
-    if max(1, len(cameras)) != max(1, len(topics)):
+    names = [camera_name(topic) for topic in topics]
+    swapped = len(cameras) > 1 and names != list(cameras) and set(names) == set(cameras)
+    if swapped or max(1, len(cameras)) != max(1, len(topics)):
         raise ConfigurationError(
             f'map {path} is one of {", ".join(cameras) or "one camera"}, but images come on '
-            f'{listening}: set image_topics to one topic for each camera of the map'
+            f'{", ".join(topics) or "image"}: set image_topics to one topic for each camera, in '
+            'the order of the map'
         )
-    names = [camera_name(topic) for topic in topics]
-    if len(cameras) > 1 and names != list(cameras) and set(names) == set(cameras):
-        raise ConfigurationError(
-            f'map {path} has the cameras {", ".join(cameras)}, but image_topics are {listening}: '
-            'give them in the order of the map'
-        )
-
-
-def map_id(kernel_map: KernelMap) -> str:
-    """Short hash of a map's poses without the images that were added while localizing."""
-    poses = np.ascontiguousarray(kernel_map.poses[~grown(kernel_map)])
-    return hashlib.sha256(poses.tobytes()).hexdigest()[:16]
-
-
-def _grown_file(name: str, path: Path, config: NodeConfig) -> Path:
-    if config.grow_in_place:
-        return path
-    if not config.grow_into:
-        return grown_path(path)
-    # floors may have files of one name in different folders
-    named = name in parse_map_files(config.map_files)
-    return expanded(config.grow_into) / (f'{name}.h5' if named else path.name)
 
 
 def _with_added(base: KernelMap, path: Path, added: Path, log: Log) -> KernelMap:
-    """Return the map with what was added to it in another file, where there is one."""
-    if added == path or not added.is_file():
-        return base
+    """Return the map with what was added to it in another file."""
     try:
-        kernel_map = KernelMap.load(added)
+        kernel_map = grown_form(base, KernelMap.load(added))
     except MapError as error:
-        log('warning', f'{path} is used without what was added to it: {error}')
-        return base
-    if not is_grown_from(kernel_map, base):
-        log(
-            'warning',
-            f'{added} is not grown from {path}, which was built anew: it is not used, and '
-            'overwritten with the next image that is added',
-        )
+        log('warning', f'{path} is used without what was added to it in {added}: {error}')
         return base
     count = len(kernel_map) - len(base)
     log('info', f'{count} images that were added to {path} are read from {added}')
-    return grown_form(base, kernel_map)
+    return kernel_map

@@ -23,14 +23,7 @@ from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.parameters import ParameterNode, Settings
-from kbr_localization.ros.running import (
-    Bond,
-    Durations,
-    have_bonds,
-    NodeLogger,
-    run_program,
-    spin,
-)
+from kbr_localization.ros.running import Durations, NodeLogger, run_program, spin
 from kbr_localization.ros.session import GivenPose
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -67,7 +60,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.create_subscription(
             PoseWithCovarianceStamped, 'initialpose', self._take_initial_pose, 10
         )
-        self._bond = Bond(self)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(
                 min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
@@ -92,8 +84,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
 
     def _log_special_settings(self) -> None:
         settings = self.settings
-        if not (settings.config.autostart or have_bonds()):
-            self.log('info', 'no bond is installed: set bond_timeout of the manager to 0.0')
         if (
             settings.config.tf_broadcast
             and optional_interface('tf2_msgs.msg', 'TFMessage') is None
@@ -155,17 +145,13 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self._configured().start()
         self.active = True
         self._give_kept_pose()
-        if not self.settings.config.autostart:
-            self._bond.start()
 
     def _deactivate(self) -> None:
-        self._bond.stop()
         self.active = False
         self._configured().stop()
 
     def clean_up(self) -> None:
         """Release everything that configuring and activating made."""
-        self._bond.stop()
         self.active = False
         localization, self.localization = self.localization, None
         if localization is not None:

@@ -13,15 +13,10 @@ import threading
 import time
 import traceback
 from typing import Any
-import uuid
 
 from kbr_localization.errors import KbrError, RosError
-from kbr_localization.ros.conversions import optional_interface
 import numpy as np
 import rclpy
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
-from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor, TimeoutException
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -222,43 +217,3 @@ class Worker:
                 self._log('error', f'internal error, starting anew:\n{traceback.format_exc()}')
                 self._session.recover_from_error()
                 self._stop.wait(WAKE_SECONDS)
-
-
-def have_bonds() -> bool:
-    """Whether the messages of bonds are installed, as they are with Nav2."""
-    return optional_interface('bond.msg', 'Status') is not None
-
-
-class Bond:
-    """Heartbeats on `bond`, by which a lifecycle manager of Nav2 sees that a node is alive."""
-
-    def __init__(self, node: Node, period: float = 0.1) -> None:
-        self._node, self._period = node, period
-        self._publisher: Any = None
-
-    def start(self) -> None:
-        """Send heartbeats from now on, where the messages are installed."""
-        if not have_bonds() or self._publisher is not None:
-            return
-        self._type, self._id = optional_interface('bond.msg', 'Status'), str(uuid.uuid4())
-        self._publisher = self._node.create_publisher(self._type, 'bond', 1)
-        # simulated time may stand still while the node lives
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = self._node.create_timer(self._period, self._beat, clock=steady)
-
-    def stop(self) -> None:
-        """Say goodbye, so that the manager does not wait for the next heartbeat."""
-        if self._publisher is None:
-            return
-        self._node.destroy_timer(self._timer)
-        self._beat(active=False)
-        self._publisher.wait_for_all_acked(Duration(seconds=0.5))
-        self._node.destroy_publisher(self._publisher)
-        self._publisher = None
-
-    def _beat(self, active: bool = True) -> None:
-        message = self._type(id=self._node.get_name(), instance_id=self._id, active=active)
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        # without heartbeats for 4 s the other side is dead
-        message.heartbeat_timeout, message.heartbeat_period = 4.0, self._period
-        self._publisher.publish(message)
