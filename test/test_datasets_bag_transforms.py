@@ -12,7 +12,6 @@ from bag_helpers import (
     write_messages,
 )
 from kbr_localization import se2
-from kbr_localization.datasets.bag_transforms import TransformTree
 from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -154,7 +153,7 @@ def test_what_may_hold_the_reference_is_named_where_nothing_does(tmp_path):
         assert word in run.sources[2]
     with pytest.raises(DatasetError, match=r'expected transforms map -> base_link or map -> odom'):
         BagRun(path, reference_topic='/tf')
-    with pytest.raises(DatasetError, match=r'expected transforms odom -> base_link on /tf'):
+    with pytest.raises(DatasetError, match=r'no odometry in bag .*odom -> base_link on /tf'):
         BagRun(bag(tmp_path / 'other', drive(), images()), odometry_topic='/tf')
 
 
@@ -169,26 +168,14 @@ def test_transforms_that_do_not_overlap_are_no_reference(tmp_path):
     assert BagRun(path).reference_topic is None
 
 
-def tree_of(*transforms):
-    tree = TransformTree()
-    for transform in transforms:
-        tree.add(*transform)
-    return tree
-
-
-def test_frames_of_one_robot_among_several():
-    still = np.zeros(3)
-    edges = ('map', 'r1/odom'), ('r1/odom', 'r1/base_link'), ('map', 'r1/camera')
-    tree = tree_of(*((*edge, 1, still) for edge in edges))
-    assert tree.chain(['map'], ['base_link']) == ('map', 'r1/odom', 'r1/base_link')
-
-
-def test_the_poses_of_a_way_are_at_the_stamps_of_its_quickest_transform_where_all_are_known():
-    poses = np.array([[1.0, 2.0, np.pi / 2]] * 5)
-    slow = [('map', 'odom', stamp, poses[0]) for stamp in (20, 40)]
-    quick = [('odom', 'base', 10 * n, np.array([n, 0.0, 0.0])) for n in range(6)]
-    fixed = [('lens', 'cap', n, poses[0] * (8 - n), True) for n in (7, 8)]  # the last
-    tree = tree_of(*slow, *quick, ('base', 'lens', 99, poses[0]), *fixed)
-    track = tree.track(('map', 'odom', 'base', 'lens', 'cap'))
-    assert track.stamps_ns.tolist() == [20, 30, 40]
-    np.testing.assert_allclose(track.poses[:, :2], [[-1, 5], [-1, 6], [-1, 7]])
+def test_frames_of_one_robot_among_several(tmp_path):
+    path = recorded(
+        tmp_path / 'bag',
+        images(),
+        sent('map', 'r1/odom', [CORRECTION] * 9, every=SECOND // 2),
+        sent('r1/odom', 'r1/base_link', driven()),
+        sent('map', 'r1/camera', [CORRECTION] * 9),
+    )
+    run = BagRun(path)
+    assert run.sources[2] == 'reference poses on /tf (map -> r1/odom -> r1/base_link)'
+    np.testing.assert_allclose(run[1].reference, expected_at(run, run[1]), atol=1e-9)

@@ -11,7 +11,7 @@ from helpers import write_tiny_cold_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.rosbag import write_bag
+from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.errors import KbrError
 import numpy as np
 from public_datasets import (

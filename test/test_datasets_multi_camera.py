@@ -6,6 +6,7 @@ from helpers import FRAME_NS, START_NS, tiny_frames
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.multi_camera import (
     camera_name,
@@ -15,7 +16,6 @@ from kbr_localization.datasets.multi_camera import (
     one_picture,
     Synchronizer,
 )
-from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError
 from map_helpers import TinyRun
 import numpy as np

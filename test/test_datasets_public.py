@@ -5,10 +5,11 @@ import shutil
 from helpers import SHARED_DATA
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import ColdRun, write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import made_odometry, OdometryNoise
-from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError
 import numpy as np

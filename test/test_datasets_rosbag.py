@@ -27,11 +27,12 @@ from bag_helpers import (
 )
 import cv2
 from helpers import START_NS, textured_image, write_tiny_cold_run
-from kbr_localization.datasets import bag_reader, Dataset, open_dataset
-from kbr_localization.datasets.bag_reader import header_stamp_ns
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets.bag_reader import stamp_of, TYPESTORE
+from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.poses import planar_pose
-from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def recompressed(source, path, mode, storage):
         writer.set_compression(CompressionMode[mode], CompressionFormat.ZSTD)
         with writer:
             added = {
-                c.topic: writer.add_connection(c.topic, c.msgtype, typestore=bag_reader.TYPESTORE)
+                c.topic: writer.add_connection(c.topic, c.msgtype, typestore=TYPESTORE)
                 for c in reader.connections
             }
             for connection, time_ns, data in reader.messages():
@@ -141,48 +142,16 @@ def test_compressed_bags_are_read_like_others(tmp_path, mode, storage):
     assert_same_frames(BagRun(recompressed(plain, tmp_path / 'bag', mode, storage)), BagRun(plain))
 
 
-@pytest.mark.parametrize(('mode', 'storage'), WAYS[2:])
-def test_a_bomb_of_compressed_zeros_is_refused(tmp_path, monkeypatch, mode, storage):
-    bomb = image(2 * SECOND, np.zeros((2000, 2000), np.uint8))
-    plain = bag(tmp_path / 'plain', drive(), images(1), [('/image', bomb, SECOND)])
-    path = recompressed(plain, tmp_path / 'bag', mode, storage)
-    monkeypatch.setattr(bag_reader, 'LARGEST_FILE', 1 << 20)
-    if mode == 'MESSAGE':
-        assert list(BagRun(path).skipped.values()) == [1]
-    else:
-        with pytest.raises(DatasetError, match='become more than 1048576, or are cut off'):
-            BagRun(path)
-
-
-LAUGHS = 'a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n' + ''.join(
-    f'a{n}: &a{n} [{", ".join([f"*a{n - 1}"] * 8)}]\n' for n in range(1, 12)
+@pytest.mark.parametrize(
+    'text',
+    ['a: ' + '[' * 5000, '{', '', '- 1', 'rosbag2_bagfile_information: {version: 99}', '\0'],
 )
-
-
-@pytest.mark.timeout(60)
-def test_yaml_of_a_bag_is_bounded(cold, tmp_path):
+def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, text):
     write_bag(cold, tmp_path / 'bag')
-    metadata = tmp_path / 'bag' / 'metadata.yaml'
-    whole = metadata.read_text()
-    bomb = LAUGHS + whole.replace('compression_format: ', 'compression_format: *a11 #')
-    assert bomb != LAUGHS + whole
-    for text in (
-        bomb,
-        'a: ' + '[' * 5000,
-        '{',
-        '',
-        '- 1',
-        'rosbag2_bagfile_information: {version: 99}',
-        '\0',
-    ):
-        metadata.write_text(text)
-        with pytest.raises(DatasetError, match='cannot read bag') as caught:
-            open_dataset(tmp_path / 'bag')
-        assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
-    # aliases themselves are fine
-    aliased = whole.replace('compression_format: ', 'compression_format: &none ')
-    metadata.write_text(aliased.replace("compression_mode: ''", 'compression_mode: *none'))
-    assert_same_frames(open_dataset(tmp_path / 'bag'), cold)
+    (tmp_path / 'bag' / 'metadata.yaml').write_text(text)
+    with pytest.raises(DatasetError, match='cannot read bag') as caught:
+        open_dataset(tmp_path / 'bag')
+    assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize('storage', STORAGES)
@@ -454,9 +423,9 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_interrupt(cold
 
     with pytest.raises(DatasetError, match='exists already'):
         write_bag(cold, cold.path)
-    with pytest.raises(DatasetError, match="storage 'rosbag1': expected one of mcap, sqlite3"):
+    with pytest.raises(DatasetError, match="'rosbag1': expected one of mcap, sqlite3"):
         write_bag(cold, tmp_path / 'bag', 'rosbag1')
-    with pytest.raises(DatasetError, match="image_transport 'theora': expected one of"):
+    with pytest.raises(DatasetError, match="'theora': expected one of"):
         write_bag(cold, tmp_path / 'bag', image_transport='theora')
     with pytest.raises(KeyboardInterrupt):
         write_bag(cold, tmp_path / 'bag', progress=interrupt)
@@ -493,23 +462,21 @@ def test_a_written_bag_tells_a_player_what_it_needs(cold, tmp_path, storage):
     metadata = yaml.safe_load(text)['rosbag2_bagfile_information']
     # version 9 is unknown to Humble
     assert metadata['version'] <= 8 and metadata['storage_identifier'] == storage
-    topics = {
-        entry['topic_metadata']['name']: (entry['topic_metadata'], entry['message_count'])
-        for entry in metadata['topics_with_message_count']
-    }
     steps = len(cold.odometry.stamps_ns)
-    assert {name: count for name, (_, count) in topics.items()} == {
+    assert {
+        entry['topic_metadata']['name']: entry['message_count']
+        for entry in metadata['topics_with_message_count']
+    } == {
         '/image/compressed': 6, '/odom': steps, '/reference_pose': 6, '/tf': steps,
     }  # fmt: skip
-    for topic, _ in topics.values():
-        (qos,) = yaml.safe_load(topic['offered_qos_profiles'])
-        # keep last, reliable, volatile, as rmw numbers them
-        assert (qos['history'], qos['reliability'], qos['durability']) == (1, 1, 2)
     with Reader(tmp_path / 'bag') as reader:
-        sent = [(c.topic, time, data) for c, time, data in reader.messages()]
+        sent = [
+            (c.topic, time, TYPESTORE.deserialize_cdr(data, c.msgtype))
+            for c, time, data in reader.messages()
+        ]
     times = [time for _, time, _ in sent]
     assert times == sorted(times)
-    assert all(header_stamp_ns(d) == time for topic, time, d in sent if topic != '/tf')
+    assert all(stamp_of(m) == time for topic, time, m in sent if topic != '/tf')
     on_tf = BagRun(tmp_path / 'bag', odometry_topic='/tf')
     np.testing.assert_allclose(on_tf.odometry.poses, cold.odometry.poses, atol=1e-9)
     # what belongs to an image comes before it

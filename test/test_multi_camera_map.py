@@ -7,8 +7,8 @@ from command import assert_one_line, invoke
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.multi_camera import MultiCameraRun
-from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.config import KbrConfig

@@ -88,7 +88,7 @@ def convert(
     if why := outside_fixes(dataset):
         console.note(f'warning: without known poses: {why}')
     if to is Format.BAG:
-        from kbr_localization.datasets.rosbag import write_bag
+        from kbr_localization.datasets.bag_writer import write_bag
 
         left_out = write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
     elif dataset.cameras:

@@ -1,69 +1,34 @@
-"""Messages of bags of ROS 1 and ROS 2 by topic and time, with every failure as a DatasetError."""
+"""Bags of ROS 1 and ROS 2: their topics, their messages, and which topic holds what."""
 
 from __future__ import annotations
 
-import bz2
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-import struct
 import threading
 from typing import Any
 import weakref
 
-from kbr_localization.datasets.images import LARGEST_FILE
-from kbr_localization.datasets.tables import load_yaml
+from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import DatasetError
 
 try:
-    import lz4.frame
     from rosbags import rosbag1, rosbag2
-    from rosbags.interfaces import Connection
-    from rosbags.rosbag1 import reader as rosbag1_reader
-    from rosbags.rosbag2 import metadata as rosbag2_metadata
-    from rosbags.rosbag2 import reader as rosbag2_reader
-    from rosbags.rosbag2 import storage_mcap
     from rosbags.typesys import get_typestore, Stores
     from rosbags.typesys.msg import normalize_msgtype
 except ImportError as error:
     # an optional dependency: a robot that only localizes reads no bags
     raise DatasetError('bags need the package rosbags: run `pip install rosbags`') from error
 
-TYPESTORE = get_typestore(Stores.ROS2_JAZZY)
-TF = 'tf2_msgs/msg/TFMessage'
+TYPESTORE, NOETIC = get_typestore(Stores.ROS2_JAZZY), get_typestore(Stores.ROS1_NOETIC)
 METADATA = 'metadata.yaml'
 STORAGE_SUFFIXES = ('.mcap', '.db3', '.bag')
-
-
-def _bounded(decompressor: Callable[[], Any]) -> Callable[..., bytes]:
-    def unpack(data: bytes, *_: Any) -> bytes:
-        unpacker = decompressor()
-        unpacked: bytes = unpacker.decompress(data, LARGEST_FILE)
-        if not unpacker.eof:
-            raise DatasetError(
-                f'{len(data)} compressed bytes become more than {LARGEST_FILE}, or are cut off'
-            )
-        return unpacked
-
-    return unpack
-
-
-class _BoundedYaml(rosbag2_metadata.YAML):  # type: ignore[name-defined,misc]
-    """Read the metadata of a bag by the bounded loader."""
-
-    def load(self, stream: str) -> Any:
-        """Load YAML of a stranger."""
-        return load_yaml(stream)
-
-
-# rosbags itself has no limits
-unpack_zstd = _bounded(rosbag2_reader.zstd.ZstdDecompressor)  # type: ignore[attr-defined]
-unpack_lz4 = _bounded(lz4.frame.LZ4FrameDecompressor)
-storage_mcap.DECOMPRESSORS.update(lz4=unpack_lz4, zstd=unpack_zstd)
-rosbag1_reader.decompressors.update(lz4=unpack_lz4, bz2=_bounded(bz2.BZ2Decompressor))
-rosbag2_metadata.YAML = rosbag2_reader.YAML = _BoundedYaml  # type: ignore[attr-defined]
+RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+ODOMETRY, TF = 'nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage'
+POSE = 'geometry_msgs/msg/PoseStamped'
+POSE_WITH_COVARIANCE = 'geometry_msgs/msg/PoseWithCovarianceStamped'
 
 
 @dataclass(frozen=True)
@@ -77,6 +42,10 @@ class Topic:
     def __str__(self) -> str:
         return f'{self.name} ({self.message_type.replace("/msg/", "/")}, {self.count} messages)'
 
+    def ends_with(self, names: Sequence[str]) -> bool:
+        """Tell whether the last parts of the name are one of those given."""
+        return any(self.name.endswith(f'/{name}') for name in names)
+
 
 class Bag:
     """
@@ -89,69 +58,57 @@ class Bag:
     def __init__(self, path: Path) -> None:
         self.path = _storage_of(path)
         self._lock = threading.Lock()
-        self._is_ros1, self._is_packed = self.path.suffix == '.bag', False
+        self._is_ros1 = self.path.suffix == '.bag'
+        self._read = NOETIC.deserialize_ros1 if self._is_ros1 else TYPESTORE.deserialize_cdr
         with self._failures():
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, self._reader.close)
-            if not self._is_ros1 and self._reader.compression_mode == 'message':
-                # unpack in `cdr`, so that one bad message is not the end of the bag
-                storage = self._reader.storage
-                storage.metadata = storage.metadata._replace(compression_mode=None)
-                self._is_packed = True
-            self._connections: dict[str, list[Connection]] = defaultdict(list)
-            for connection in self._reader.connections:
-                self._connections[connection.topic].append(connection)
+            self.topics = self._topics()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Bag, (self.path,)
 
-    @property
-    def topics(self) -> list[Topic]:
+    def _topics(self) -> list[Topic]:
         """All topics that have messages, by name."""
-        found = []
-        for name, connections in sorted(self._connections.items()):
-            message_type = normalize_msgtype(connections[0].msgtype)
-            if message_type == 'tf/msg/tfMessage':  # the name that ROS 1 had first
-                message_type = TF
-            if count := sum(connection.msgcount for connection in connections):
-                found.append(Topic(name, message_type, count))
-        return found
+        counts: dict[str, int] = {}
+        types: dict[str, str] = {}
+        for connection in self._reader.connections:
+            name = connection.topic
+            counts[name] = counts.get(name, 0) + connection.msgcount
+            kind = normalize_msgtype(connection.msgtype)
+            # the name that ROS 1 had first
+            types[name] = TF if kind == 'tf/msg/tfMessage' else kind
+        return [Topic(name, types[name], counts[name]) for name in sorted(counts) if counts[name]]
 
-    def messages(self, topics: Sequence[Topic]) -> Iterator[tuple[str, int, bytes]]:
-        """Name of the topic, time of recording in nanoseconds and raw bytes of messages."""
-        wanted = [connection for topic in topics for connection in self._connections[topic.name]]
+    def messages(
+        self, topics: Sequence[Topic], skipped: Skipped, at_ns: int | None = None
+    ) -> Iterator[tuple[Topic, int, Any]]:
+        """
+        Give topic, time of recording in nanoseconds and message; `at_ns`: of this time alone.
+
+        Those that cannot be read are counted in `skipped`.
+        """
+        named = {topic.name: topic for topic in topics}
+        wanted = [c for c in self._reader.connections if c.topic in named]
+        span = (None, None) if at_ns is None else (at_ns, at_ns + 1)
         with self._lock, self._failures():
-            for connection, time_ns, data in self._reader.messages(wanted):
-                # in a database any value may stand there: no bytes are a bad message
-                whole = isinstance(time_ns, int) and isinstance(data, (bytes, memoryview))
-                yield (connection.topic, time_ns, data) if whole else (connection.topic, 0, b'')
+            for connection, time_ns, data in self._reader.messages(wanted, *span):
+                topic = named[connection.topic]
+                try:
+                    recorded_ns, message = int(time_ns), self._read(data, topic.message_type)
+                except Exception:
+                    expected = f'expected a {topic.message_type}, got other bytes'
+                    skipped.add(f'bad message on {topic.name}', expected)
+                    continue
+                yield topic, recorded_ns, message
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
         """Return the message of a topic that is the `ordinal`-th recorded at one time."""
-        wanted = self._connections[topic.name]
-        with self._lock, self._failures():
-            found = self._reader.messages(wanted, start=time_ns, stop=time_ns + 1)
-            data = next((d for index, (_, _, d) in enumerate(found) if index == ordinal), None)
-        if data is None:
-            raise DatasetError(f'bag {self.path}: a message of {topic.name} is gone')
-        return self.deserialize(topic, data)
-
-    def cdr(self, topic: Topic, data: bytes) -> bytes:
-        """Return raw bytes as a serialized ROS 2 message; raises DatasetError."""
-        try:
-            if self._is_ros1:
-                return bytes(TYPESTORE.ros1_to_cdr(data, topic.message_type))
-            return unpack_zstd(data) if self._is_packed else data
-        except Exception as error:
-            raise _not_of(topic, data) from error
-
-    def deserialize(self, topic: Topic, data: bytes) -> Any:
-        """Message of raw bytes; raises DatasetError when they are none of the topic's type."""
-        try:
-            return TYPESTORE.deserialize_cdr(self.cdr(topic, data), topic.message_type)
-        except Exception as error:
-            raise _not_of(topic, data) from error
+        for index, (*_, message) in enumerate(self.messages([topic], Skipped(), time_ns)):
+            if index == ordinal:
+                return message
+        raise DatasetError(f'bag {self.path}: a message of {topic.name} is gone')
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -159,59 +116,36 @@ class Bag:
         try:
             yield
         except Exception as error:
-            raise DatasetError(f'cannot read bag {self.path}: {self._explained(error)}') from error
-
-    def _explained(self, error: Exception) -> str:
-        reason = ' '.join(str(error).split())[:200].rstrip('.') or type(error).__name__
-        if 'not supported' in reason:
-            reason = reason.removesuffix('; please report issue')
-            remedy = '`pip install --upgrade rosbags`, or write it anew with `ros2 bag convert`'
-        elif self.path.is_dir() and ('metadata' in reason or 'YAML' in reason):
-            remedy = f'`ros2 bag reindex` writes {METADATA} anew'
-        elif self._is_ros1:
-            remedy = 'is it complete? `rosbag reindex` repairs a recording that was cut off'
-        else:
+            reason = ' '.join(str(error).split())[:200].rstrip('.') or type(error).__name__
             remedy = (
-                'is it complete? `ros2 bag reindex` repairs the metadata of a recording that was '
-                'cut off, `mcap recover` its .mcap'
+                '`rosbag reindex` repairs a recording that was cut off'
+                if self._is_ros1
+                else f'`ros2 bag reindex` writes {METADATA} anew, `mcap recover` repairs an .mcap '
+                'that was cut off, `pip install --upgrade rosbags` reads newer bags'
             )
-        return f'{reason}: {remedy}'
+            raise DatasetError(f'cannot read bag {self.path}: {reason}: {remedy}') from error
 
 
-def _not_of(topic: Topic, data: bytes) -> DatasetError:
-    return DatasetError(f'expected a {topic.message_type}, got {len(data)} other bytes')
-
-
-def header_stamp_ns(data: bytes) -> int:
+def stamp_of(message: Any) -> int:
     """
-    Stamp in nanoseconds of a serialized (CDR) message that begins with a std_msgs/Header.
+    Return the stamp in nanoseconds of the header of a message.
 
-    Raises DatasetError for fewer than twelve bytes and for a negative time, as of a delay that is
-    taken off the first stamps of a simulation.
+    Raises DatasetError for a negative one, as of a delay that is taken off the first stamps of a
+    simulation.
     """
-    if len(data) < 12:
-        raise DatasetError(f'expected a message with a header, got {len(data)} bytes')
-    seconds, nanoseconds = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
-    if seconds < 0:
-        raise DatasetError(f'expected a stamp of zero seconds or more, got {seconds}')
-    return int(seconds) * 10**9 + int(nanoseconds)
-
-
-def header_frame(data: bytes) -> str:
-    """Frame of the same kind of message, without slashes at its ends; empty where it has none."""
-    if len(data) < 16:
-        return ''
-    (length,) = struct.unpack_from('<I' if data[1] & 1 else '>I', data, 12)
-    end = 16 + length
-    return data[16:end].rstrip(b'\0').decode(errors='replace').strip('/')
+    stamp = message.header.stamp
+    if stamp.sec < 0:
+        raise DatasetError(f'expected a stamp of zero seconds or more, got {stamp.sec}')
+    return int(stamp.sec) * 10**9 + int(stamp.nanosec)
 
 
 def _storage_of(path: Path) -> Path:
     """Return the path itself, or the only storage file of a folder that has lost its metadata."""
     if not path.exists():
         raise DatasetError(f'no such bag: {path}: expected a folder or file of a bag')
-    # a storage would wait for somebody who writes into the pipe
-    for file in path.iterdir() if path.is_dir() else [path]:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    for file in files:
+        # a storage would wait for somebody who writes into the pipe
         if not (file.is_file() or file.is_dir()):
             raise DatasetError(f'bag {file} is a device or a pipe: expected a file')
         log = file.with_name(f'{file.name}-wal')
@@ -222,10 +156,110 @@ def _storage_of(path: Path) -> Path:
             )
     if not path.is_dir() or (path / METADATA).is_file():
         return path
-    files = [file for file in sorted(path.iterdir()) if file.suffix in STORAGE_SUFFIXES]
-    if len(files) == 1:
-        return files[0]
+    storages = [file for file in files if file.suffix in STORAGE_SUFFIXES]
+    if len(storages) == 1:
+        return storages[0]
     raise DatasetError(
-        f'no {METADATA} in {path} and {len(files)} storage files: '
+        f'no {METADATA} in {path} and {len(storages)} storage files: '
         'give one of the files, or run `ros2 bag reindex` on the folder'
     )
+
+
+@dataclass(frozen=True)
+class Role:
+    """
+    What a topic may hold: types of its messages, and usual names, the surest first.
+
+    `option`: how a user chooses one. `missing`: what is expected where there is none.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    usual: tuple[str, ...]
+    option: str
+    missing: str
+
+
+IMAGE = Role(
+    'image',
+    (RAW, COMPRESSED),
+    ('image', 'image/compressed', 'image_raw', 'image_raw/compressed'),
+    'one or several with --cameras',
+    'a topic of sensor_msgs/Image or sensor_msgs/CompressedImage',
+)
+WHEELS = Role(
+    'odometry',
+    (ODOMETRY,),
+    ('odom', 'odometry'),
+    'one with --odometry-topic',
+    'a topic of nav_msgs/Odometry, or odom -> base_link on /tf',
+)
+REFERENCE = Role(
+    'reference',
+    (POSE_WITH_COVARIANCE, POSE, ODOMETRY),
+    ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose'),
+    'one with --reference-topic',
+    'geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the map frame, '
+    'chosen with --reference-topic, or map -> base_link on /tf',
+)
+COMMANDS = ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose')
+"""Poses that people send to a robot."""
+NO_PICTURES = ('depth', 'infra', 'disparity', 'mask')
+
+
+def choose_topic(
+    bag: Bag, role: Role, wanted: str | None, guess: bool = False, without: Collection[Topic] = ()
+) -> Topic | None:
+    """
+    Choose the topic of a role, `wanted` by its name (of images: or that of the camera).
+
+    None where there is none. `without`: topics of another role. `guess`: of several the likeliest
+    is taken. Raises DatasetError when none is called as wanted, or when it is unclear.
+    """
+    found = [t for t in bag.topics if t.message_type in role.types and t not in without]
+    if wanted is not None:
+        named = [t for t in found if t.name.strip('/') == wanted.strip('/')]
+        if role is IMAGE and not named:
+            # raw and compressed, it is the same image
+            same = (t for t in found if camera_name(t.name) == camera_name(wanted))
+            named = sorted(same, key=lambda t: len(t.name))
+        if not named:
+            raise DatasetError(
+                f'bag {bag.path}: no {role.name} topic {wanted!r}: '
+                f'expected one of {_listed(found)}'
+            )
+        return named[0]
+    if role is WHEELS:  # a ground truth is often sent as odometry too
+        found = [t for t in found if not t.ends_with(REFERENCE.usual)] or found
+    elif role is REFERENCE:
+        found = [t for t in found if not t.ends_with(COMMANDS)]
+    if guess:
+        found = [t for t in found if not any(w in t.name for w in NO_PICTURES)] or found
+    if len(found) <= 1:
+        return found[0] if found else None
+    for name in role.usual:
+        usual = [t for t in found if t.ends_with([name])]
+        if len(usual) == 1:
+            return usual[0]
+    if guess:
+        return min(found, key=lambda t: (-t.count, t.name))
+    raise DatasetError(
+        f'bag {bag.path}: expected one {role.name} topic, got {_listed(found)}: '
+        f'choose {role.option}'
+    )
+
+
+def missing_topic(bag: Bag, role: Role, what: str) -> DatasetError:
+    """Return the error that a bag has nothing of a role."""
+    return DatasetError(
+        f'no {what} in bag {bag.path}: expected {role.missing}, got {_listed(bag.topics)}'
+    )
+
+
+def _listed(topics: Sequence[Topic]) -> str:
+    return ', '.join(map(str, topics)) or 'no messages'
+
+
+def drifts(frame: str, odometry_frame: str) -> bool:
+    """Tell whether poses in a frame are odometry, which drifts, and not poses in a map."""
+    return frame != '' and (frame == odometry_frame or 'odom' in frame.rpartition('/')[2])

@@ -7,13 +7,14 @@ from pathlib import Path
 import sqlite3
 from typing import Any
 
-from kbr_localization.datasets.bag_reader import TF, TYPESTORE
-from kbr_localization.datasets.bag_topics import (
+from kbr_localization.datasets.bag_reader import (
     COMPRESSED,
     drifts,
     ODOMETRY,
     POSE_WITH_COVARIANCE,
     RAW,
+    TF,
+    TYPESTORE,
 )
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes
@@ -23,26 +24,11 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from rosbags.interfaces import (
-    Connection,
-    Nodetype,
-    Qos,
-    QosDurability,
-    QosHistory,
-    QosLiveliness,
-    QosReliability,
-    QosTime,
-)
+from rosbags.interfaces import Connection, Nodetype
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
 MAP_FRAME, ODOMETRY_FRAME, BASE_FRAME, CAMERA_FRAME = 'map', 'odom', 'base_footprint', 'camera'
-
-_FOREVER = QosTime(9223372036, 854775807)
-_QOS = Qos(
-    QosHistory.KEEP_LAST, 10, QosReliability.RELIABLE, QosDurability.VOLATILE, _FOREVER, _FOREVER,
-    QosLiveliness.AUTOMATIC, _FOREVER, False,
-)  # fmt: skip
 
 
 def write_bag(
@@ -63,15 +49,15 @@ def write_bag(
     reason. `progress(what, done, total)` is called for every frame. Raises DatasetError when `out`
     exists, for an unknown storage or transport, and when no image can be read.
     """
-    _check_choice('storage', storage, *STORAGES)
-    _check_choice('image_transport', image_transport, 'compressed', 'raw')
+    for given, known in ((storage, STORAGES), (image_transport, ('compressed', 'raw'))):
+        if given not in known:
+            raise DatasetError(f'{given!r}: expected one of {", ".join(known)}')
     try:
         with new_folder(out) as folder:
             # rosbags makes the folder itself
             folder.rmdir()
-            plugin = STORAGES[storage]
             # the newest version that every distribution from Humble on can read
-            with Writer(folder, version=8, storage_plugin=plugin) as writer:
+            with Writer(folder, version=8, storage_plugin=STORAGES[storage]) as writer:
                 bag = _BagWriter(writer, dataset, image_transport == 'compressed', tf)
                 bag.write(dataset, progress)
             write_notes(folder, dataset.notes)
@@ -79,11 +65,6 @@ def write_bag(
     except sqlite3.Error as error:
         raise DatasetError(f'cannot write {out}: {error}') from error
     return bag.skipped
-
-
-def _check_choice(name: str, value: str, *choices: str) -> None:
-    if value not in choices:
-        raise DatasetError(f'{name} {value!r}: expected one of {", ".join(choices)}')
 
 
 class _BagWriter:
@@ -121,44 +102,33 @@ class _BagWriter:
             place = {'header': _header(stamp, ODOMETRY_FRAME), 'child_frame_id': BASE_FRAME}
             self._write(self._odometry, stamp, **place, pose=_with_covariance(pose, 0.0))
             if self._tf:
-                spatial = _pose(pose)
-                transform = {
-                    'translation': spatial['position'],
-                    'rotation': spatial['orientation'],
-                }
-                sent = _make(
-                    'geometry_msgs/msg/TransformStamped', {**place, 'transform': transform}
-                )
+                at = _pose(pose)
+                moved = {'translation': at['position'], 'rotation': at['orientation']}
+                sent = _make('geometry_msgs/msg/TransformStamped', {**place, 'transform': moved})
                 self._write(self._tf, stamp, transforms=[sent])
 
     def _write_frame(self, frame: Frame) -> int:
         """Record the images and, where known, the reference pose; return how many images."""
-        written = sum(
-            self._write_image(topic, frame.stamp_ns, image, frame.name)
-            for topic, image in zip(self._images, sources_of(frame), strict=True)
-            if image is not None
-        )
+        stamp_ns, written = frame.stamp_ns, 0
+        for topic, image in zip(self._images, sources_of(frame), strict=True):
+            try:
+                fields = {} if image is None else self._image_fields(image, frame.name)
+            except DatasetError as error:
+                leave_out_image(self.skipped, frame.name, error)
+                continue
+            if fields:
+                self._write(topic, stamp_ns, header=_header(stamp_ns, CAMERA_FRAME), **fields)
+                written += 1
         if written and frame.reference is not None:
             # a topic without messages would be no reference
             self._reference = self._reference or self._topic(
                 '/reference_pose', POSE_WITH_COVARIANCE
             )
+            pose = _with_covariance(frame.reference, 1e-6)
             self._write(
-                self._reference,
-                frame.stamp_ns,
-                header=_header(frame.stamp_ns, self._frame),
-                pose=_with_covariance(frame.reference, 1e-6),
+                self._reference, stamp_ns, header=_header(stamp_ns, self._frame), pose=pose
             )
         return written
-
-    def _write_image(self, topic: Connection, stamp_ns: int, image: Source, name: str) -> bool:
-        try:
-            fields = self._image_fields(image, name)
-        except DatasetError as error:
-            leave_out_image(self.skipped, name, error)
-            return False
-        self._write(topic, stamp_ns, header=_header(stamp_ns, CAMERA_FRAME), **fields)
-        return True
 
     def _image_fields(self, image: Source, name: str) -> dict[str, Any]:
         if self._compressed:
@@ -175,9 +145,7 @@ class _BagWriter:
         }
 
     def _topic(self, name: str, type_name: str) -> Connection:
-        return self._writer.add_connection(
-            name, type_name, typestore=TYPESTORE, offered_qos_profiles=[_QOS]
-        )
+        return self._writer.add_connection(name, type_name, typestore=TYPESTORE)
 
     def _write(self, connection: Connection, stamp_ns: int, **fields: Any) -> None:
         message = _make(connection.msgtype, fields)

@@ -74,11 +74,17 @@ def checked_rotation(matrix: ArrayLike) -> FloatArray:
     return rotation
 
 
+def floor_pose(position: Any, orientation: Any) -> FloatArray:
+    """Project objects with fields x, y, z and x, y, z, w, as `planar_pose` does."""
+    q = orientation
+    rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
+    return project_pose((position.x, position.y, position.z), rotation)
+
+
 def planar_pose(pose: Any) -> FloatArray:
     """
     Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.
 
     Raises DatasetError for numbers that are not finite and for a quaternion that is none.
     """
-    p, q = pose.position, pose.orientation
-    return project_pose((p.x, p.y, p.z), quaternion_rotation(q.x, q.y, q.z, q.w))
+    return floor_pose(pose.position, pose.orientation)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from kbr_localization.datasets.bag_reader import Bag, header_frame, header_stamp_ns, TF, Topic
-from kbr_localization.datasets.bag_topics import (
-    choose_image,
-    choose_odometry,
-    choose_reference,
-    COMPRESSED,
+from kbr_localization.datasets.bag_reader import (
+    Bag,
+    choose_topic,
     drifts,
-    NO_REFERENCE,
+    IMAGE,
+    missing_topic,
     POSE,
     RAW,
-    reference_candidates,
-    REFERENCE_TYPES,
+    REFERENCE,
+    stamp_of,
+    Topic,
+    WHEELS,
 )
-from kbr_localization.datasets.bag_transforms import BagTransforms
-from kbr_localization.datasets.bag_writer import write_bag
+from kbr_localization.datasets.bag_transforms import (
+    BASE_FRAMES,
+    MAP_FRAMES,
+    ODOMETRY_FRAMES,
+    TransformTree,
+)
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack, Skipped
 from kbr_localization.datasets.images import (
     check_compressed_format,
@@ -37,18 +40,14 @@ from kbr_localization.datasets.odometry_jumps import (
 from kbr_localization.datasets.poses import planar_pose
 from kbr_localization.datasets.run_folder import read_notes, with_notes
 from kbr_localization.datasets.selection import (
-    foreign_stamps,
     make_track,
     ReferenceTrack,
     select_images,
+    StampedRows,
 )
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 import numpy as np
-
-__all__ = ['BagRun', 'write_bag']
-
-Item = TypeVar('Item')
 
 
 @dataclass(frozen=True)
@@ -119,28 +118,30 @@ class BagRun(Dataset):
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped = Skipped()
-        self.notes = read_notes(self.path if self.path.is_dir() else self.path.parent)
         self._bag = Bag(self.path)
-        self._choose_topics(image_topic, odometry_topic, reference_topic, guess)
-        images, poses = self._scan()
-        reference = self._track(self.reference_topic, poses, is_reference=True)
+        images = choose_topic(self._bag, IMAGE, image_topic, guess)
+        if images is None:
+            raise missing_topic(self._bag, IMAGE, 'images')
+        self.image_topic = images
+        wheels = None
+        if not _is_tf(odometry_topic):
+            wheels = choose_topic(self._bag, WHEELS, odometry_topic, guess)
+        self._frame, self._child = self._frames_of(wheels)
+        known, drifting = self._choose_reference(reference_topic, wheels, guess)
+        places, tracks = self._scan(wheels, known)
+
+        self._tree: TransformTree | None = None
+        odometry = self._odometry(wheels, tracks)
+        reference = self._known_poses(known, tracks, odometry, _is_tf(reference_topic), drifting)
         self._reference = None if reference is None else ReferenceTrack(reference)
-        self.sources = self._sources()
-        odometry = self._track(self.odometry_topic, poses)
-        if odometry is None:
-            reason = self.skipped.reason(f'bad message on {self.odometry_topic.name}')
-            raise DatasetError(
-                f'bag {self.path}: expected finite poses on {self.odometry_topic}, got none'
-                + (f', but {reason}' if reason else '')
-            )
-        if not images:
+        if not places:
             raise DatasetError(f'bag {self.path}: no image on {self.image_topic} can be read')
         self.odometry, notes = without_jumps(odometry)
         self._images, self.stamps_ns, self._odometry_poses = select_images(
-            str(self.path), images, self.odometry, self.skipped
+            str(self.path), places, self.odometry, self.skipped
         )
-        notes += pause_notes(self.odometry, self.stamps_ns)
-        self.notes = with_notes(self.notes, notes)
+        own = read_notes(self.path if self.path.is_dir() else self.path.parent)
+        self.notes = with_notes(own, notes + pause_notes(self.odometry, self.stamps_ns))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -149,7 +150,7 @@ class BagRun(Dataset):
     def others(self) -> tuple[str, ...]:
         """Topics of images, odometry and poses that are not used."""
         used = (self.image_topic, self.odometry_topic, self.reference_topic)
-        kinds = (RAW, COMPRESSED, *REFERENCE_TYPES)
+        kinds = (*IMAGE.types, *REFERENCE.types)
         found = (t for t in self._bag.topics if t.message_type in kinds and t not in used)
         return tuple(map(str, found))
 
@@ -166,132 +167,137 @@ class BagRun(Dataset):
 
     def __getitem__(self, index: int) -> Frame:
         stamp_ns = int(self.stamps_ns[index])
-        load = CompressedBagImage if self.image_topic.message_type == COMPRESSED else RawBagImage
+        load = RawBagImage if self.image_topic.message_type == RAW else CompressedBagImage
         return Frame(
             stamp_ns=stamp_ns,
-            image=load(self._bag, self.image_topic, *self._images[index]),
+            image=load(self._bag, self.image_topic, *self._images[index].tolist()),
             odometry=self._odometry_poses[index],
             reference=self._reference.at(stamp_ns) if self._reference else None,
             name=f'{self.name} frame {range(len(self))[index]}',
         )
 
-    def _choose_topics(
-        self, image: str | None, odometry: str | None, ref: str | None, guess: bool
-    ) -> None:
-        path, topics = self._bag.path, self._bag.topics
-        self.image_topic = choose_image(path, topics, image, guess)
-        transforms = BagTransforms(self._bag, self.skipped)
-        self.odometry_topic = choose_odometry(
-            path, topics, odometry, transforms.odometry_topic, guess
-        )
-        if self.odometry_topic.message_type != TF:
-            transforms = BagTransforms(self._bag, self.skipped, self.odometry_topic)
-        self._transforms = transforms
-        others = [topic for topic in topics if topic != self.odometry_topic]
+    def _frames_of(self, topic: Topic | None) -> tuple[str, str]:
+        """Frame of the first message of a topic, and of its child; empty where it has none."""
+        for *_, message in self._bag.messages([topic], Skipped()) if topic else ():
+            child = getattr(message, 'child_frame_id', '')
+            return message.header.frame_id.strip('/'), child.strip('/')
+        return '', ''
+
+    def _choose_reference(
+        self, wanted: str | None, wheels: Topic | None, guess: bool
+    ) -> tuple[Topic | None, list[Topic]]:
+        """Choose the topic of the reference; name those that were not as their frame drifts."""
+        if _is_tf(wanted):
+            return None, []
+        others = [t for t in self._bag.topics if t.message_type in REFERENCE.types and t != wheels]
         # a fused odometry looks like a ground truth
-        frame = self._frame(self.odometry_topic)
-        candidates = reference_candidates(others)
-        self._drifting = [topic for topic in candidates if drifts(self._frame(topic), frame)]
-        self.reference_topic = choose_reference(
-            path, others, ref, self._drifting, transforms.reference_topic, guess
-        )
-        self.reference_frame = ''
-        if self.reference_topic and self.reference_topic.message_type == TF:
-            self.reference_frame = transforms.reference_chain[0]
-        elif self.reference_topic:
-            self.reference_frame = self._frame(self.reference_topic)
-
-    def _frame(self, topic: Topic) -> str:
-        try:
-            data = next((data for *_, data in self._bag.messages([topic])), b'')
-            return header_frame(self._bag.cdr(topic, data))
-        except DatasetError:
-            return ''
-
-    def _sources(self) -> tuple[str, ...]:
-        """Say which topics are used, and which might have been."""
-        odometry, reference = self.odometry_topic.name, f'no reference poses ({NO_REFERENCE})'
-        if self.odometry_topic.message_type == TF:
-            odometry = f'/tf ({" -> ".join(self._transforms.odometry_chain)})'
-        topic = self.reference_topic
-        if topic is not None and topic.message_type == TF:
-            chain = ' -> '.join(self._transforms.reference_chain)
-            reference = f'reference poses on /tf ({chain})'
-        elif topic is not None and self._reference is None:
-            reason = self.skipped.reason(f'bad message on {topic.name}')
-            reference = f'no reference poses ({reason or f"none on {topic.name}"})'
-        elif topic is not None:
-            frame = self.reference_frame or 'without a name'
-            reference = f'reference poses on {topic.name} (frame {frame})'
-        elif self._drifting:
-            names = ', '.join(drifting.name for drifting in self._drifting)
-            reference = (
-                f'no reference poses (in the frame of the odometry: {names}; see '
-                '--reference-topic)'
-            )
-        return f'images on {self.image_topic.name}', f'odometry on {odometry}', reference
+        drifting = [t for t in others if drifts(self._frames_of(t)[0], self._frame)]
+        without = [topic for topic in (wheels, *(() if wanted else drifting)) if topic]
+        return choose_topic(self._bag, REFERENCE, wanted, guess, without), drifting
 
     def _scan(
-        self,
-    ) -> tuple[list[tuple[int, tuple[int, int]]], dict[str, list[tuple[int, FloatArray]]]]:
-        """Read the bag once: stamps and places of the images, stamped poses by topic."""
-        chosen = (self.image_topic, self.odometry_topic, self.reference_topic)
-        topics = {topic.name: topic for topic in chosen if topic and topic.message_type != TF}
-        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in topics}
-        unstamped = defaultdict[str, set[int]](set)
+        self, *poses: Topic | None
+    ) -> tuple[list[tuple[int, Any]], dict[str, OdometryTrack | None]]:
+        """Read the bag once: stamps and places of the images, tracks of the poses by topic."""
+        topics = [self.image_topic, *(topic for topic in poses if topic)]
+        rows = {topic: StampedRows('q' if topic == topics[0] else 'd') for topic in topics}
         at = Counter[int]()
-        for name, time_ns, data in self._bag.messages(list(topics.values())):
-            topic, place = topics[name], (time_ns, at[time_ns])
-            at[time_ns] += topic == self.image_topic
+        for topic, time_ns, message in self._bag.messages(topics, self.skipped):
             try:
-                stamp_ns = header_stamp_ns(self._bag.cdr(topic, data))
-                item = place if topic == self.image_topic else self._pose(topic, data)
+                row: Any = (time_ns, at[time_ns])
+                if topic == self.image_topic:
+                    at[time_ns] += 1
+                else:
+                    row = _pose(topic, message, is_reference=topic == poses[1])
+                rows[topic].add(stamp_of(message), time_ns, row)
             except DatasetError as error:
-                self.skipped.add(f'bad message on {name}', error)
-                continue
-            if not stamp_ns:
-                stamp_ns = time_ns
-                unstamped[name].add(time_ns)
-            found[name].append((stamp_ns, item))
-        for name, times in unstamped.items():
-            found[name] = self._of_one_clock(name, found[name], times)
-        for name, topic in topics.items():
-            stamps = [stamp_ns for stamp_ns, _ in found[name]]
+                self.skipped.add(f'bad message on {topic.name}', error)
+        found = {}
+        for topic in topics:
+            found[topic.name], foreign = rows[topic].of_one_clock()
+            self.skipped.add(f'message without a stamp on {topic.name}', number=foreign)
+            stamps = [stamp_ns for stamp_ns, _ in found[topic.name]]
             refuse_repeated_times(f'bag {self.path}: the stamps of {topic}', stamps)
-        return found.pop(self.image_topic.name), found
+        places = found.pop(self.image_topic.name)
+        return places, {
+            name: make_track(samples, self.skipped, f'on {name}') if samples else None
+            for name, samples in found.items()
+        }
 
-    def _pose(self, topic: Topic, data: bytes) -> FloatArray:
-        """Pose (3,) of a message; raises DatasetError for a reference that says it is unknown."""
-        pose = self._bag.deserialize(topic, data).pose
-        if topic.message_type != POSE:
-            variances = np.asarray(pose.covariance, dtype=np.float64)[[0, 7]]
-            # AMCL and we send 9999 for an unknown pose; the variance of odometry always grows
-            if topic != self.odometry_topic and not np.all(variances < 1000.0):
-                raise DatasetError(
-                    f'expected a known pose, got variances of x, y {variances.tolist()}'
-                )
-            pose = pose.pose
-        return planar_pose(pose)
+    def _odometry(
+        self, topic: Topic | None, tracks: dict[str, OdometryTrack | None]
+    ) -> OdometryTrack:
+        where, track = topic and topic.name, tracks[topic.name] if topic else None
+        if topic is None:
+            tree = self._transforms()
+            chain = tree.chain(ODOMETRY_FRAMES, BASE_FRAMES)
+            if not (chain and tree.topic):
+                raise missing_topic(self._bag, WHEELS, 'odometry')
+            topic, track = tree.topic, tree.track(chain)
+            where = f'/tf ({" -> ".join(chain)})'
+        self.odometry_topic = topic
+        if track is None:
+            reason = self.skipped.reason(f'bad message on {topic.name}')
+            raise DatasetError(
+                f'bag {self.path}: expected finite poses on {topic}, got none'
+                + (f', but {reason}' if reason else '')
+            )
+        self.sources = f'images on {self.image_topic.name}', f'odometry on {where}'
+        return track
 
-    def _of_one_clock(
-        self, name: str, messages: Sequence[tuple[int, Item]], unstamped_ns: set[int]
-    ) -> list[tuple[int, Item]]:
-        """Leave out messages of a topic whose times of recording cannot stand for stamps."""
-        stamped = [stamp_ns for stamp_ns, _ in messages if stamp_ns not in unstamped_ns]
-        foreign = foreign_stamps(stamped, unstamped_ns)
-        kept = [message for message in messages if message[0] not in foreign]
-        self.skipped.add(f'message without a stamp on {name}', number=len(messages) - len(kept))
-        return kept
-
-    def _track(
+    def _known_poses(
         self,
         topic: Topic | None,
-        poses: dict[str, list[tuple[int, FloatArray]]],
-        is_reference: bool = False,
+        tracks: dict[str, OdometryTrack | None],
+        odometry: OdometryTrack,
+        on_tf: bool,
+        drifting: list[Topic],
     ) -> OdometryTrack | None:
-        if topic is not None and topic.message_type == TF:
-            tf = self._transforms
-            return tf.track(tf.reference_chain if is_reference else tf.odometry_chain)
-        if topic is None or not poses[topic.name]:
-            return None
-        return make_track(poses[topic.name], self.skipped, f'on {topic.name}')
+        """Return the reference, from its topic or else from /tf; `sources` says which."""
+        self.reference_topic, track = topic, None
+        if topic is not None:
+            track, self.reference_frame = tracks[topic.name], self._frames_of(topic)[0]
+            source = f'{topic.name} (frame {self.reference_frame or "without a name"})'
+            bad = self.skipped.reason(f'bad message on {topic.name}')
+            lacking = bad or f'none on {topic.name}'
+        else:
+            tree = self._transforms()
+            tree.add_odometry(self._frame, self._child, odometry)
+            bases = (self._child, *BASE_FRAMES) if self._child else BASE_FRAMES
+            chain = tree.chain(MAP_FRAMES, bases)
+            if tree.topic and chain:
+                self.reference_topic, track = tree.topic, tree.track(chain)
+                self.reference_frame = chain[0]
+                source = f'/tf ({" -> ".join(chain)})'
+            elif on_tf:
+                raise DatasetError(
+                    f'bag {self.path}: expected transforms map -> base_link or map -> odom -> '
+                    'base_link on /tf that overlap in time, got none'
+                )
+            lacking = f'expected {REFERENCE.missing}'
+            if drifting:
+                names = ', '.join(topic.name for topic in drifting)
+                lacking = f'in the frame of the odometry: {names}; see --reference-topic'
+        without = f'no reference poses ({lacking})'
+        self.sources += (without if track is None else f'reference poses on {source}',)
+        return track
+
+    def _transforms(self) -> TransformTree:
+        self._tree = self._tree or TransformTree(self._bag, self.skipped)
+        return self._tree
+
+
+def _is_tf(wanted: str | None) -> bool:
+    return wanted is not None and wanted.strip('/') == 'tf'
+
+
+def _pose(topic: Topic, message: Any, is_reference: bool) -> FloatArray:
+    """Pose (3,) of a message; raises DatasetError for a reference that says it is unknown."""
+    pose = message.pose
+    if topic.message_type != POSE:
+        x, _, _, _, _, _, _, y = pose.covariance[:8].tolist()
+        # AMCL and we send 9999 for an unknown pose; the variance of odometry always grows
+        if is_reference and not (x < 1000.0 and y < 1000.0):
+            raise DatasetError(f'expected a known pose, got variances of x, y {[x, y]}')
+        pose = pose.pose
+    return planar_pose(pose)

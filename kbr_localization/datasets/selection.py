@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
+from numpy.typing import NDArray
 
 Item = TypeVar('Item')
 
@@ -21,18 +23,39 @@ SAME_CLOCK_NS = 60 * 10**9
 """Times of recording farther than this from all stamps are of another clock."""
 
 
-def foreign_stamps(stamps_ns: Sequence[int], recorded_ns: Iterable[int]) -> set[int]:
+class StampedRows:
     """
-    Return the times of recording that cannot stand in for missing stamps.
+    Stamped rows of numbers of the messages of a topic, of which a bag may have millions.
 
-    `stamps_ns`: stamps of the other messages of a topic. `recorded_ns`: when messages without a
-    stamp were recorded. In a simulation stamps begin at zero, and messages sent before the first
-    clock message have none, while the recorder uses the clock of the computer.
+    A message without a stamp has its time of recording.
     """
-    if not stamps_ns:
-        return set()
-    first, last = min(stamps_ns) - SAME_CLOCK_NS, max(stamps_ns) + SAME_CLOCK_NS
-    return {time_ns for time_ns in recorded_ns if not first <= time_ns <= last}
+
+    def __init__(self, kind: str = 'd') -> None:
+        self._stamps, self._unstamped = array('q'), array('b')
+        self._rows: array[Any] = array(kind)
+
+    def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[Any]) -> None:
+        """Take in a row, of which all have the same length."""
+        self._stamps.append(stamp_ns or recorded_ns)
+        self._unstamped.append(not stamp_ns)
+        self._rows.extend(row)
+
+    def of_one_clock(self) -> tuple[list[tuple[int, NDArray[Any]]], int]:
+        """
+        Return stamps with rows in the order of recording, and how many were left out.
+
+        These have times of recording of another clock: in a simulation stamps begin at zero, and
+        messages sent before the first clock message have none, while the recorder uses the clock
+        of the computer.
+        """
+        if not self._stamps:
+            return [], 0
+        stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
+        rows = np.reshape(self._rows, (len(stamps), -1))
+        known = stamps if unstamped.all() else stamps[~unstamped]
+        near = (stamps >= known.min() - SAME_CLOCK_NS) & (stamps <= known.max() + SAME_CLOCK_NS)
+        kept = list(zip(stamps[near].tolist(), rows[near], strict=True))
+        return kept, len(stamps) - len(kept)
 
 
 def make_track(
