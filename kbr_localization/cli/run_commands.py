@@ -385,28 +385,28 @@ def tune(
     """
     from kbr_localization.localization.methods import tuning
 
-    plan = tuning.TuningPlan(
-        tuning.TUNED if methods == 'all' else tuple(split_names('--methods', methods)),
-        trials,
-        max_images=max_images,
-        seed=seed,
-    )
-    if sizes is not None:
-        plan = dataclasses.replace(plan, sizes=sizes_of(sizes))
     vision, given = configurations(settings)
     console.prepare_output(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     datasets = [reading.open(run) for run in runs]
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
-        kernel_map, tuned = tuning.tune(
-            datasets, plan, vision, given, journal, not resume, progress, workers
+        kernel_map, rows = tuning.tune(
+            datasets,
+            methods=tuning.TUNED if methods == 'all' else split_names('--methods', methods),
+            trials=trials,
+            sizes=sizes_of(sizes) if sizes else (),
+            max_images=max_images,
+            vision=vision,
+            filter_values=given,
+            journal=journal,
+            fresh=not resume,
+            seed=seed,
+            progress=progress,
+            workers=workers,
         )
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     save_map(kernel_map, out)
-    rows = [dataclasses.asdict(row) for row in tuned]
     if not json:
-        rows = [
-            {name: row[name] for name in row if name not in ('values', 'trials')} for row in rows
-        ]
+        rows = [{name: row[name] for name in row if name != 'values'} for row in rows]
     console.show_rows(rows, json)
