@@ -115,7 +115,6 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
     from kbr_localization.configuration import to_mapping
-    from kbr_localization.localization.calibration_report import described
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import described_point
     from kbr_localization.vision.multi_camera import sections_of
@@ -144,7 +143,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
-        'odometry': described(kernel_map.calibration, record is not None),
+        'odometry': kernel_map.calibration.described(record is not None),
         'poses': 'known' if record is None else {
             'from': 'odometry',
             'of': described_point(record),

@@ -27,7 +27,6 @@ from kbr_localization.evaluation.metrics import (
     THRESHOLDS,
 )
 from kbr_localization.files import write_text
-from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.align import described_point
@@ -161,7 +160,7 @@ def run_data(record: RunRecord) -> dict[str, Any]:
         layers.append(_layer('path', record.reference.poses, 'truth', 'ground truth', 7))
     metrics = {} if record.errors is None else run_metrics(record.errors)
     milliseconds = np.zeros(0) if trajectory.seconds is None else 1000.0 * trajectory.seconds
-    odometry = described(kernel_map.calibration, kernel_map.mapping is not None)
+    odometry = kernel_map.calibration.described(kernel_map.mapping is not None)
     return {
         'title': run.name,
         'subtitle': f'method {record.method}, {len(trajectory)} frames, map of {len(kernel_map)} '

@@ -22,7 +22,6 @@ from kbr_localization.datasets.selection import ReferenceTrack
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
-from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map, unique_names
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -251,7 +250,7 @@ def _judge(
         },
         'Odometry': {
             name.replace('_', ' '): values['words']
-            for name, values in described(kernel_map.calibration, not known).items()
+            for name, values in kernel_map.calibration.described(not known).items()
         },
     }
     advice = [*_advice_of_passes(kernel_map, places), *_advice_of_failures(record, errors)]

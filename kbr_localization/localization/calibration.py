@@ -11,16 +11,21 @@ twist is then linear in all but the mounting angle m:
     v' = R(m) ((1 - forward scale) v_x, (1 - lateral scale) v_y) + w' (offset y, -offset x),
 
 the adjoint map of the wheels' place (Sola, Deray and Atchuthan, *A micro Lie theory for state
-estimation in robotics*, 2018, section II.F and appendix on SE(2)).
+estimation in robotics*, 2018, section II.F and appendix on SE(2)). In the code a vector of the
+plane is a complex number: R(m) is exp(i m), the arc of a twist ends at v (exp(i w) - 1) / (i w).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.se2 import FloatArray, wrap_angle
 import numpy as np
+from numpy.typing import NDArray
+
+Complex = NDArray[np.complex128]
 
 NAMES = (
     'offset_x',
@@ -34,15 +39,21 @@ NAMES = (
 """Metres ahead and to the left, radians, fractions of what was counted, radians per metre."""
 SIZE = len(NAMES)
 LIMITS = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03])
-"""
-Within which the errors of robots are uniform: other tyres, another load, a sensor elsewhere.
-
-0.3 m along and 0.1 m across, 3 hundredths of a radian, 3% and 0.03 rad/m.
-"""
+"""Within which the errors of robots are uniform: other tyres, another load, a sensor elsewhere."""
 UNLIKE = LIMITS / np.sqrt(3.0)
 """Standard deviations of those laws."""
-_LENGTHS, _COUNTS = ('offset_x', 'offset_y'), ('forward_scale', 'lateral_scale')
-_SMALL = 1e-4  # radians below which the series of sine and cosine are exact
+_IN_METRES = ('offset_x', 'offset_y')
+_OF_METRES = ('forward_scale', 'lateral_scale')
+_WORDS = {
+    'offset_x': ('lie', 'm', 'ahead of the point of the poses', 'behind the point of the poses'),
+    'offset_y': ('lie', 'm', 'to the left of the point of the poses', 'to the right of it'),
+    'mounting': ('are', 'rad', 'turned to the left', 'turned to the right'),
+    'forward_scale': ('count', '%', 'too many metres ahead', 'too few metres ahead'),
+    'lateral_scale': ('count', '%', 'too many metres to the side', 'too few metres to the side'),
+    'turn_scale': ('count', '%', 'too much of every turn', 'too little of every turn'),
+    'drift': ('turn', 'rad', 'to the left with every metre', 'to the right with every metre'),
+}
+"""What the wheels do, unit, and what a positive and a negative value means."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +75,22 @@ class Calibration:
         """Return the prior: no errors, with the standard deviations of ordinary robots."""
         return Calibration(np.zeros(SIZE), np.diag(UNLIKE**2))
 
-    def for_another_drive(self) -> Calibration:
+    def for_a_drive(self, how: str) -> Calibration:
         """
-        Return the prior for another drive, maybe of another robot.
+        Return the prior of a drive.
 
-        The robot is that of these runs or, as likely, another one drawn from the same laws: the
-        mean is half of the errors v that these runs show, the variance `UNLIKE`^2 + (v / 2)^2.
-        What exceeds the laws is how this kind of robot is built, and is kept.
+        `how`: off knows no errors, mapped those that the runs of the map show, shrunk to 0 where
+        unknown; learnt leaves open whether it is the robot of these runs or, as likely, another
+        one drawn from the laws of robots: the mean is half of the errors v, the variance
+        `UNLIKE`^2 + (v / 2)^2. What exceeds the laws is how this kind of robot is built, and is
+        kept.
         """
-        values = self.of_this_robot()
-        halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
-        return Calibration(values - halves, np.diag(UNLIKE**2 + halves**2))
+        known = np.linalg.inv(self.covariance)
+        values = np.linalg.solve(known + np.diag(UNLIKE**-2.0), known @ self.values)
+        if how == 'learnt':
+            halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
+            return Calibration(values - halves, np.diag(UNLIKE**2 + halves**2))
+        return Calibration(values * (how == 'mapped'), np.zeros((SIZE, SIZE)))
 
     def after_a_break(self) -> Calibration:
         """
@@ -86,39 +102,66 @@ class Calibration:
         """
         return Calibration(self.values, self.covariance + np.diag(UNLIKE**2), self.delay)
 
-    def of_this_robot(self) -> FloatArray:
-        """Return the errors (7,) of the robot of these runs, shrunk to 0 where unknown."""
-        known = np.linalg.inv(self.covariance)
-        return np.asarray(np.linalg.solve(known + np.diag(UNLIKE**-2.0), known @ self.values))
-
     def in_metres(self, scale: float) -> Calibration:
         """Return the same for poses whose positions are scaled."""
-        slope = np.where(np.isin(NAMES, _LENGTHS + _COUNTS), scale, 1.0)
+        slope = np.where(np.isin(NAMES, _IN_METRES + _OF_METRES), scale, 1.0)
         covariance = self.covariance * np.outer(slope, slope)
         return Calibration(in_metres(self.values, scale), covariance, self.delay)
-
-    def for_a_drive(self, how: str) -> Calibration:
-        """Return the prior of a drive; `how`: learnt, mapped or off."""
-        if how == 'learnt':
-            return self.for_another_drive()
-        values = self.of_this_robot() if how == 'mapped' else np.zeros(SIZE)
-        return Calibration(values, np.zeros((SIZE, SIZE)))
 
     @property
     def deviations(self) -> FloatArray:
         """Return the standard deviations of the values, shape (7,)."""
         return np.sqrt(np.diag(self.covariance))
 
-    def observable(self) -> np.ndarray:
+    def observable(self) -> NDArray[np.bool_]:
         """Which errors (7,) are known better than before any run."""
         return np.asarray(self.deviations < UNLIKE)
+
+    def described(self, of_odometry: bool = False) -> dict[str, dict[str, Any]]:
+        """
+        Value, standard deviation, whether it is observable, and words for it, by name.
+
+        `of_odometry`: of a map without known poses, where it takes loop closures to tell anything.
+        """
+        found = {}
+        rows = zip(NAMES, self.values, self.deviations, self.observable(), strict=True)
+        for name, value, deviation, observable in rows:
+            verb, unit, positive, negative = _WORDS[name]
+            side = positive if value >= 0 else negative
+            size, spread = (
+                f'{100 * abs(x):.2f}' if unit == '%' else f'{abs(x):.4f}'
+                for x in (value, deviation)
+            )
+            words = f'the wheels {verb} {size} ± {spread} {unit} {side}'
+            if not observable and name == 'lateral_scale':
+                words = 'not observable: the runs do not move sideways'
+            elif not observable and of_odometry:
+                words = 'not observable: the poses of the map are made of this odometry'
+            elif not observable:
+                words = 'not observable: the runs hardly turn or are short, or odometry is noisy'
+            found[name] = {
+                'value': float(value),
+                'sd': float(deviation),
+                'observable': bool(observable),
+                'words': words,
+            }
+        if self.delay is not None:
+            seconds, deviation = map(float, self.delay)
+            side = 'behind' if seconds >= 0.0 else 'ahead of'
+            found['delay'] = {
+                'value': seconds,
+                'sd': deviation,
+                'observable': True,
+                'words': f'the stamps of the odometry are {abs(seconds):.3f} ± {deviation:.3f} s '
+                f'{side} those of the poses',
+            }
+        return found
 
 
 def in_metres(values: FloatArray, scale: float, names: Sequence[str] = NAMES) -> FloatArray:
     """Return errors (..., k) of some names for poses whose positions are scaled."""
-    counts = np.isin(names, _COUNTS)
-    found = np.where(np.isin(names, _LENGTHS), scale * values, values)
-    return np.where(counts, 1.0 - scale * (1.0 - values), found)
+    found = np.where(np.isin(names, _IN_METRES), scale * values, values)
+    return np.where(np.isin(names, _OF_METRES), 1.0 - scale * (1.0 - values), found)
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
@@ -127,7 +170,42 @@ def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
 
     Shapes: (..., 3) and (7,) -> (..., 3), in the frame before the motion.
     """
-    return _exp(_pose_twist(twists(increments), values))
+    return moved_with_effects(increments, values)[0]
+
+
+def moved_with_effects(
+    increments: FloatArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Return `moved`, and its derivatives by the values as errors in the frame after the motion.
+
+    Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
+    """
+    offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
+    offset, axes = offset_x + 1j * offset_y, np.exp(1j * mounting)
+    reported, reported_turn = _log(increments)
+    ahead, aside = reported.real, reported.imag
+    along = axes * ((1.0 - forward) * ahead + 1j * (1.0 - lateral) * aside)
+    turn = (1.0 - turn_scale) * reported_turn - drift * ahead
+    velocity = along - 1j * turn * offset
+    chord, slope = _chord(turn)
+    by_turn = np.stack([0.0 * turn] * 5 + [-reported_turn, -ahead], axis=-1)
+    by_velocity = np.stack(
+        [
+            -1j * turn,
+            turn + 0j,
+            1j * along,
+            -axes * ahead,
+            -1j * axes * aside,
+            1j * offset * reported_turn,
+            1j * offset * ahead,
+        ],
+        axis=-1,
+    )
+    change = chord[..., None] * by_velocity + (slope * velocity)[..., None] * by_turn
+    change = np.exp(-1j * turn)[..., None] * change
+    effects = np.stack([change.real, change.imag, by_turn], axis=-2)
+    return _increments(chord * velocity, turn), effects
 
 
 def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
@@ -136,84 +214,12 @@ def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
 
     Shapes: (..., 3) and (7,) -> (..., 3).
     """
-    twist = twists(motions)
-    offset_x, offset_y, mounting, forward, lateral, turn, drift = values
-    x = twist[..., 0] - twist[..., 2] * offset_y
-    y = twist[..., 1] + twist[..., 2] * offset_x
-    cosine, sine = np.cos(mounting), np.sin(mounting)
-    ahead = (cosine * x + sine * y) / (1.0 - forward)
-    aside = (cosine * y - sine * x) / (1.0 - lateral)
-    return _exp(np.stack([ahead, aside, (twist[..., 2] + drift * ahead) / (1.0 - turn)], axis=-1))
-
-
-def effects(increments: FloatArray, values: FloatArray) -> FloatArray:
-    """
-    Return the derivatives of `moved` by the values, as errors in the frame after the motion.
-
-    Shapes: (..., 3) and (7,) -> (..., 3, 7).
-    """
-    return moved_with_effects(increments, values)[1]
-
-
-def moved_with_effects(
-    increments: FloatArray, values: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """
-    Return `moved` and `effects` at the cost of one of them.
-
-    Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
-    """
-    reports = twists(increments)
-    twist = _pose_twist(reports, values)
-    return _exp(twist), _right_jacobian(twist) @ _twist_effects(reports, twist, values)
-
-
-def _twist_effects(reports: FloatArray, twist: FloatArray, values: FloatArray) -> FloatArray:
-    """Return the derivatives (..., 3, 7) of a twist (..., 3) by the values."""
-    ahead, aside, angle = reports[..., 0], reports[..., 1], reports[..., 2]
-    offset_x, offset_y, mounting, forward, lateral, _, _ = values
-    cosine, sine = np.cos(mounting), np.sin(mounting)
-    x, y = (1.0 - forward) * ahead, (1.0 - lateral) * aside
-    by = np.zeros((*np.shape(ahead), 3, SIZE))
-    by[..., 1, 0], by[..., 0, 1] = -twist[..., 2], twist[..., 2]
-    by[..., 0, 2], by[..., 1, 2] = -sine * x - cosine * y, cosine * x - sine * y
-    by[..., 0, 3], by[..., 1, 3] = -cosine * ahead, -sine * ahead
-    by[..., 0, 4], by[..., 1, 4] = sine * aside, -cosine * aside
-    for column, turned in ((5, -angle), (6, -ahead)):
-        by[..., 0, column], by[..., 1, column] = turned * offset_y, -turned * offset_x
-        by[..., 2, column] = turned
-    return by
-
-
-def _pose_twist(reports: FloatArray, values: FloatArray) -> FloatArray:
-    """Twists (..., 3) of the pose, of those that the odometry reports."""
-    offset_x, offset_y, mounting, forward, lateral, turn, drift = values
-    x, y = (1.0 - forward) * reports[..., 0], (1.0 - lateral) * reports[..., 1]
-    angle = (1.0 - turn) * reports[..., 2] - drift * reports[..., 0]
-    cosine, sine = np.cos(mounting), np.sin(mounting)
-    twist = np.empty(reports.shape)
-    twist[..., 0] = cosine * x - sine * y + angle * offset_y
-    twist[..., 1] = sine * x + cosine * y - angle * offset_x
-    twist[..., 2] = angle
-    return twist
-
-
-def _sine_and_cosine_over(angle: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return sin(a) / a and (1 - cos(a)) / a."""
-    small = np.abs(angle) < _SMALL
-    safe = np.where(small, 1.0, angle)
-    sine = np.where(small, 1.0 - angle**2 / 6.0, np.sin(safe) / safe)
-    return sine, np.where(small, 0.5 * angle, (1.0 - np.cos(safe)) / safe)
-
-
-def _exp(twist: FloatArray) -> FloatArray:
-    """Increments (..., 3) of constant twists (..., 3) over one unit of time."""
-    s, c = _sine_and_cosine_over(twist[..., 2])
-    increment = np.empty(twist.shape)
-    increment[..., 0] = s * twist[..., 0] - c * twist[..., 1]
-    increment[..., 1] = c * twist[..., 0] + s * twist[..., 1]
-    increment[..., 2] = twist[..., 2]
-    return increment
+    offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
+    velocity, turn = _log(motions)
+    along = np.exp(-1j * mounting) * (velocity + 1j * turn * (offset_x + 1j * offset_y))
+    ahead, aside = along.real / (1.0 - forward), along.imag / (1.0 - lateral)
+    turn = (turn + drift * ahead) / (1.0 - turn_scale)
+    return _increments(_chord(turn)[0] * (ahead + 1j * aside), turn)
 
 
 def twists(increments: FloatArray) -> FloatArray:
@@ -223,32 +229,22 @@ def twists(increments: FloatArray) -> FloatArray:
     A twist is metres ahead and to the left, and radians of turn, over one unit of time. Shapes:
     (..., 3) -> (..., 3).
     """
+    return _increments(*_log(increments))
+
+
+def _log(increments: FloatArray) -> tuple[Complex, FloatArray]:
     increments = np.asarray(increments, dtype=np.float64)
-    angle = wrap_angle(increments[..., 2])
-    s, c = _sine_and_cosine_over(angle)
-    squared = s**2 + c**2
-    twist = np.empty(increments.shape)
-    twist[..., 0] = (s * increments[..., 0] + c * increments[..., 1]) / squared
-    twist[..., 1] = (s * increments[..., 1] - c * increments[..., 0]) / squared
-    twist[..., 2] = angle
-    return twist
+    turn = wrap_angle(increments[..., 2])
+    return (increments[..., 0] + 1j * increments[..., 1]) / _chord(turn)[0], turn
 
 
-def _right_jacobian(twist: FloatArray) -> FloatArray:
-    """Errors (..., 3, 3) in the frame after an increment, by errors of its twist (..., 3)."""
-    x, y, angle = twist[..., 0], twist[..., 1], twist[..., 2]
-    s, c = _sine_and_cosine_over(angle)
-    small = np.abs(angle) < _SMALL
-    safe = np.where(small, 1.0, angle)
-    ds = np.where(small, -angle / 3.0, (np.cos(safe) - s) / safe)
-    dc = np.where(small, 0.5, (np.sin(safe) - c) / safe)
-    # in the frame after the motion the matrix of s and c is its own transpose
-    result = np.zeros((*np.shape(angle), 3, 3))
-    result[..., 0, 0], result[..., 0, 1] = s, c
-    result[..., 1, 0], result[..., 1, 1] = -c, s
-    along, across = ds * x - dc * y, dc * x + ds * y
-    cosine, sine = np.cos(angle), np.sin(angle)
-    result[..., 0, 2] = cosine * along + sine * across
-    result[..., 1, 2] = cosine * across - sine * along
-    result[..., 2, 2] = 1.0
-    return result
+def _chord(turn: FloatArray) -> tuple[Complex, Complex]:
+    """Return (exp(i w) - 1) / (i w), the chord of an arc of length 1, and its slope by w."""
+    half, ratio = np.exp(0.5j * turn), np.sinc(turn / (2.0 * np.pi))
+    small = np.abs(turn) < 1e-4  # where the series is exact
+    slope = np.where(small, -turn / 12.0, (half.real - ratio) / np.where(small, 1.0, turn))
+    return half * ratio, half * (0.5j * ratio + slope)
+
+
+def _increments(position: Complex, turn: FloatArray) -> FloatArray:
+    return np.stack([position.real, position.imag, turn], axis=-1)

@@ -1,8 +1,15 @@
 """
-The odometry motion model and the maximum-likelihood estimate of its variances.
+The odometry motion model, and what runs whose poses are known tell of an odometry.
 
 [MbKSR] section 6.3 and [PR] section 5.4 move a pose by rotation, translation, rotation. Composing
 the increment in the base frame gives the same pose and has no singularity when the robot stands.
+
+A run is cut into windows of a metre of way. Over each the odometry differs from what it would
+report of the reference's motion, given its systematic errors (`calibration`), by noise whose
+variances grow with way and turning. Errors and variances are fitted with a Cauchy loss, which slip
+and jumps of the reference cannot bend. To predict the odometry by the reference, and not the other
+way round, keeps the noise of the odometry out of the regressors (it would make all scales too
+small).
 """
 
 from __future__ import annotations
@@ -12,22 +19,26 @@ from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.calibration import Calibration, moved, twists
-from kbr_localization.localization.calibration_fit import (
-    calibrate_run,
-    combined,
-    fit_variance,
-    moves_sideways,
-    sums,
-    Track,
-    window_marks,
+from kbr_localization.localization.calibration import (
+    Calibration,
+    moved,
+    NAMES,
+    reported,
+    SIZE,
+    twists,
 )
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
-_FLOOR = 1e-7
-_JUMP = 0.5  # of the way over a window: no wheels slip so far
-_UNSEEN = 1e-6  # metres ahead over a window, of rounding
+Track = tuple[FloatArray, FloatArray]
+"""Poses (n, 3) of the odometry and of the reference, of the same moments."""
+
+WINDOW_METRES = 1.0
+FEWEST = 10
+"""Windows without which a run tells nothing."""
+_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
+_CAUCHY = 2.4  # deviations at which an error counts half
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,7 @@ class MotionNoise:
 
     def in_metres(self, scale: float) -> MotionNoise:
         """Return the errors of the same increments for poses whose positions are scaled."""
-        metres = np.array([scale**2, scale**2, 1.0])
-        aside = self.per_metre_aside
+        metres, aside = np.array([scale**2, scale**2, 1.0]), self.per_metre_aside
         return MotionNoise(
             per_metre=metres * self.per_metre,
             per_radian=metres * self.per_radian,
@@ -82,26 +92,91 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     """
     Measure the systematic errors of the odometry of runs, and then the noise about them.
 
-    `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The noise is
-    fitted by maximum likelihood over windows of a metre, about the errors of each run: wheel
-    errors are correlated, and the variance of a single step is overconfident. Windows that err by
-    more than half their length are jumps of the reference. Runs that are too short give
-    `MotionNoise.default()`. Raises LocalizationError for poses that are not finite or not paired.
+    The noise is fitted by maximum likelihood over windows of a metre, about the errors of each
+    run: wheel errors are correlated, and the variance of a single step is overconfident. Windows
+    that err by more than half their length are jumps of the reference. Runs that are too short
+    give `MotionNoise.default()`. Raises LocalizationError for poses that are not finite or not
+    paired.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
+    if not tracks:
+        return Calibration.unknown(), MotionNoise.default()
     runs = [calibrate_run(*track) for track in tracks]
     calibration = combined([run for run in runs if run is not None])
-    corrected = [
-        (_corrected(odometry, (run or calibration).values), reference)
-        for run, (odometry, reference) in zip(runs, tracks, strict=True)
-    ]
-    return calibration, replace(_noise_about(corrected), step=_step_variances(tracks))
+    noise = _noise_about(tracks, [(run or calibration).values for run in runs])
+    steps = [(r[:-1], se2.between(o[:-1], o[1:]), r[1:]) for o, r in tracks]
+    nothing = (np.zeros((0, 3)),) * 3
+    shown = step_variances(*map(np.concatenate, zip(nothing, *steps, strict=True)))
+    return calibration, noise if shown is None else replace(noise, step=shown)
 
 
-def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:
-    """Measure the noise alone, see `measure_odometry`."""
-    return measure_odometry(tracks)[1]
+def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | None:
+    """
+    Estimate the systematic errors of one run, None of one that is too short or fits no errors.
+
+    Shapes: (n, 3) and (n, 3), poses of the same moments. What the run does not tell (the offset
+    where it has no turns) has the deviation of any rig. The covariance is the sandwich of
+    estimating equations, with correlated neighbours (Newey and West, Econometrica 1987).
+    """
+    from scipy.optimize import approx_fprime, least_squares  # noqa: PLC0415  (a node fits nothing)
+
+    marks = window_marks(odometry)
+    if len(marks) - 1 < FEWEST:
+        return None
+    sideways = moves_sideways(odometry)
+    told, ways = _over(odometry, marks), _ways(odometry, marks, sideways)
+    motions = se2.between(reference[:-1], reference[1:])
+    fitted = np.ones(SIZE, dtype=bool)
+    fitted[NAMES.index('lateral_scale')] = sideways
+    # the mounting may be any; no window counts more than its way, however far the reference jumps
+    seen, right = (track[:, 0] + 1j * track[:, 1] for track in (told, _over(reference, marks)))
+    whole = np.zeros(SIZE)
+    whole[2] = np.angle(np.sum(np.conj(seen) * right / np.maximum(np.abs(right), 1e-9)))
+    first, rig = whole[fitted], _ANY_RIG[fitted]
+    deviations = np.full(told.shape, 0.1)
+
+    def residuals(values: FloatArray) -> FloatArray:
+        """Return what the odometry reports beyond errors of these values, and a weak prior."""
+        whole[fitted] = values
+        track = se2.chain(np.zeros(3), reported(motions, whole))
+        errors = se2.between(_over(track, marks), told) / deviations
+        return np.concatenate([errors.ravel(), (values - first) / rig])
+
+    values, farthest = first, (first - 1.8 * rig, first + 1.8 * rig)
+    for _ in range(4):
+        fit = least_squares(
+            residuals,
+            values,
+            bounds=farthest,
+            loss='cauchy',
+            f_scale=_CAUCHY,
+            xtol=1e-7,
+        )
+        values = fit.x
+        errors = fit.fun[: told.size].reshape(told.shape)
+        squares = (errors * deviations) ** 2 / (1.0 + (errors / _CAUCHY) ** 2)
+        rates = [fit_variance(ways, squares[:, axis]) for axis in range(3)]
+        deviations = np.sqrt(np.maximum(ways @ np.transpose(rates), 1e-10))
+    errors, slopes = residuals(values), approx_fprime(values, residuals, 1e-6)
+    falling = 1.0 + (errors / _CAUCHY) ** 2
+    curved = slopes * ((2.0 - falling) / falling**2)[:, np.newaxis]
+    weighted = slopes * (errors / falling)[:, np.newaxis]
+    # jackknife: how far the fit moves without each of 20 parts of the run
+    shifts = []
+    for part in np.array_split(np.arange(told.size).reshape(told.shape), min(len(told), 20)):
+        rows = part.ravel()
+        rest = slopes.T @ curved - slopes[rows].T @ curved[rows]
+        shifts.append(np.linalg.solve(rest, weighted[rows].sum(axis=0)))
+    inverse = np.linalg.inv(slopes.T @ curved)
+    covariance = np.diag(_ANY_RIG**2)
+    covariance[np.ix_(fitted, fitted)] = (
+        np.transpose(shifts) @ shifts * len(told) / (len(told) - len(values))
+        + inverse @ np.diag(rig**-2.0) @ inverse.T
+    )
+    whole[fitted] = values
+    found = Calibration(whole, covariance + 1e-12 * np.eye(SIZE))
+    return found if np.all(found.deviations <= 1.8 * _ANY_RIG) else None
 
 
 def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
@@ -118,64 +193,107 @@ def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
         )
 
 
-def _corrected(odometry: FloatArray, values: FloatArray) -> FloatArray:
-    """Poses (n, 3) that the odometry would have without errors of these values (7,)."""
-    if len(odometry) == 0:
-        return odometry
-    return se2.chain(odometry[0], moved(se2.between(odometry[:-1], odometry[1:]), values))
+def combined(runs: Sequence[Calibration]) -> Calibration:
+    """
+    Combine the systematic errors of runs, for another run of that kind.
+
+    The variance between the runs (DerSimonian and Laird, *Meta-analysis in clinical trials*, 1986)
+    is part of the covariance that is returned.
+    """
+    if len(runs) < 2:
+        return runs[0] if runs else Calibration.unknown()
+    values = np.array([run.values for run in runs])
+    between = variance_between(values, np.array([np.diag(run.covariance) for run in runs]))
+    inverses = [np.linalg.inv(run.covariance + np.diag(between)) for run in runs]
+    covariance = np.linalg.inv(np.sum(inverses, axis=0))
+    mean = covariance @ np.sum([w @ v for w, v in zip(inverses, values, strict=True)], axis=0)
+    return Calibration(mean, 0.5 * (covariance + covariance.T) + np.diag(between))
 
 
-def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
-    """Noise of odometry that has no systematic errors, without its `step`."""
-    found = [_window_errors(*track) for track in tracks]
-    ways = np.concatenate([np.zeros((0, 3)), *(way for way, _ in found)])
-    errors = np.concatenate([np.zeros((0, 3)), *(error for _, error in found)])
-    usual = np.hypot(errors[:, 0], errors[:, 1]) <= _JUMP * np.hypot(ways[:, 0], ways[:, 2])
-    ways, errors = ways[usual], errors[usual]
-    if len(errors) < 10:
-        return MotionNoise.default()
-    aside = any(moves_sideways(odometry) for odometry, _ in tracks)
-    if not aside:
-        ways = np.stack([np.hypot(ways[:, 0], ways[:, 2]), ways[:, 1]], axis=-1)
-    default = MotionNoise.default()
-    fitted = np.stack([default.per_metre, default.per_radian, default.per_metre], axis=-1)
-    # a base that moved only sideways shows nothing of the noise ahead
-    first, end = 0 if ways[:, 0].mean() > _UNSEEN else 1, ways.shape[1]
-    for axis in range(3):
-        rates = fit_variance(ways[:, first:], errors[:, axis] ** 2)
-        fitted[axis, first:end] = np.maximum(rates, _FLOOR)
-    return replace(
-        default,
-        per_metre=fitted[:, 0],
-        per_radian=fitted[:, 1],
-        per_metre_aside=fitted[:, 2] if aside else None,
-    )
+def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
+    """
+    Variance between the runs of values (r, k) with variances (r, k) -> (k,).
+
+    By DerSimonian and Laird; zero for one run.
+    """
+    if len(values) < 2:
+        return np.zeros(values.shape[1])
+    weights = 1.0 / variances
+    total = weights.sum(axis=0)
+    means = (weights * values).sum(axis=0) / total
+    excess = (weights * (values - means) ** 2).sum(axis=0) - (len(values) - 1)
+    return np.asarray(np.maximum(excess, 0.0) / (total - (weights**2).sum(axis=0) / total))
 
 
-def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Of each window metres ahead, radians and metres aside (w, 3); errors (w, 3)."""
+def moves_sideways(odometry: FloatArray) -> bool:
+    """
+    Whether the base moves sideways other than by turning: an omnidirectional one.
+
+    Shapes: (n, 3) poses.
+    """
     marks = window_marks(odometry)
+    if len(marks) - 1 < FEWEST:
+        return False
+    ahead, aside, turn = _sums(twists(se2.between(odometry[:-1], odometry[1:])), marks).T
+    aside = aside - turn * (aside @ turn) / max(float(turn @ turn), 1e-12)
+    # more than wheels slip, less than an omnidirectional base moves
+    return bool(np.abs(aside).sum() > 0.05 * np.abs(ahead).sum())
+
+
+def window_marks(odometry: FloatArray) -> NDArray[np.intp]:
+    """
+    Choose where windows of a metre of way begin and end.
+
+    Shapes: (n, 3) -> (w + 1,) increasing indices; none of an empty run.
+    """
+    way = se2.travelled(odometry)
+    if len(way) == 0:
+        return np.zeros(0, dtype=np.intp)
+    return np.unique(np.searchsorted(way, np.arange(0.0, way[-1], WINDOW_METRES)))
+
+
+def _over(track: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
+    return se2.between(track[marks[:-1]], track[marks[1:]])
+
+
+def _sums(amounts: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
+    total = np.concatenate([np.zeros((1, amounts.shape[1])), np.cumsum(amounts, axis=0)])
+    return np.asarray(total[marks[1:]] - total[marks[:-1]])
+
+
+def _ways(odometry: FloatArray, marks: NDArray[np.intp], sideways: bool) -> FloatArray:
+    """Metres and radians (w, 2) of windows, or metres ahead, radians and metres aside (w, 3)."""
     steps = np.abs(twists(se2.between(odometry[:-1], odometry[1:])))
-    start, end = marks[:-1], marks[1:]
-    error = se2.between(
-        se2.between(odometry[start], odometry[end]), se2.between(reference[start], reference[end])
-    )
-    return sums(steps[:, [0, 2, 1]], marks), error
+    ahead, aside, turn = _sums(steps, marks).T
+    if sideways:
+        return np.stack([ahead, turn, aside], axis=-1)
+    return np.stack([np.hypot(ahead, aside), turn], axis=-1)
 
 
-def _step_variances(tracks: Sequence[Track]) -> FloatArray:
-    """
-    Variances (4,) of x', y', cos', sin' given the pose and the odometry before.
-
-    The usual ones where no run has a step.
-    """
-    nothing = np.zeros((0, 3))
-    steps = [(nothing, nothing, nothing)]
-    for odometry, reference in tracks:
-        increments = se2.between(odometry[:-1], odometry[1:])
-        steps.append((reference[:-1], increments, reference[1:]))
-    found = step_variances(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
-    return MotionNoise.default().step if found is None else found
+def _noise_about(tracks: Sequence[Track], errors: Sequence[FloatArray]) -> MotionNoise:
+    """Noise of the odometry of runs about systematic errors (7,) of each."""
+    default, found = MotionNoise.default(), []
+    for (odometry, reference), values in zip(tracks, errors, strict=True):
+        steps = moved(se2.between(odometry[:-1], odometry[1:]), values)
+        corrected = se2.chain(np.zeros(3), steps)
+        marks = window_marks(corrected)
+        misses = se2.between(_over(corrected, marks), _over(reference, marks))
+        found.append((corrected, marks, misses))
+    sideways = any(moves_sideways(corrected) for corrected, *_ in found)
+    ways = np.concatenate([_ways(c, marks, sideways) for c, marks, _ in found])
+    misses = np.concatenate([misses for *_, misses in found])
+    metres = np.hypot(ways[:, 0], ways[:, 2]) if sideways else ways[:, 0]
+    usual = np.hypot(misses[:, 0], misses[:, 1]) <= 0.5 * metres  # no wheels slip so far
+    ways, misses = ways[usual], misses[usual]
+    if len(misses) < FEWEST:
+        return default
+    rates = np.stack([default.per_metre, default.per_radian, default.per_metre], axis=-1)
+    # a base that moved only sideways shows nothing of the noise ahead
+    shown = np.flatnonzero(ways.mean(axis=0) > [1e-6, -1.0, -1.0][: ways.shape[1]])
+    for axis in range(3):
+        fitted = fit_variance(ways[:, shown], misses[:, axis] ** 2)
+        rates[axis, shown] = np.maximum(fitted, 1e-7)
+    return MotionNoise(rates[:, 0], rates[:, 1], default.step, rates[:, 2] if sideways else None)
 
 
 def step_variances(
@@ -190,6 +308,22 @@ def step_variances(
     predicted = se2.compose(poses, increments)
     errors = se2.to_plane_and_circle(following) - se2.to_plane_and_circle(predicted)
     errors = errors[np.isfinite(errors).all(axis=1)]
-    if len(errors) == 0:
-        return None
-    return np.asarray(np.maximum(np.mean(errors**2, axis=0), 1e-9))
+    return np.maximum(np.mean(errors**2, axis=0), 1e-9) if len(errors) else None
+
+
+def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
+    """
+    Fit variance = amounts @ rates to squared errors, by reweighted least squares.
+
+    Shapes: (m, k) and (m,) -> (k,) rates that are not negative. It is the Gaussian maximum
+    likelihood estimate.
+    """
+    from scipy.optimize import nnls  # noqa: PLC0415  (a node fits no variances and starts sooner)
+
+    rates = np.zeros(amounts.shape[1])
+    first = int(np.argmax(amounts.any(axis=0)))  # the first that there is any of
+    rates[first] = squared.sum() / amounts[:, first].sum()
+    for _ in range(20):
+        variance = np.maximum(amounts @ rates, 1e-9)
+        rates = nnls(amounts / variance[:, np.newaxis], squared / variance)[0]
+    return np.asarray(rates)

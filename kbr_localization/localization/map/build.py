@@ -12,13 +12,12 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import odometry_fault, reference_leaps
-from kbr_localization.localization.motion import measure_odometry
+from kbr_localization.localization.motion import measure_odometry, Track
 from kbr_localization.localization.odometry_delay import (
     common_delay,
     is_late,

@@ -32,7 +32,7 @@ from kbr_localization.localization.mapping.segments import (
     segment_numbers,
 )
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.localization.motion import estimate_noise, MotionNoise
+from kbr_localization.localization.motion import measure_odometry, MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, VisionConfig
 from kbr_localization.workers import Workers
@@ -238,7 +238,7 @@ def _with_poses(
     following[ends] = np.nan
     tracks = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
     # the poses were made from the odometry itself: its noise is not smaller than is usual
-    noise, usual = estimate_noise(tracks), MotionNoise.default()
+    (_, noise), usual = measure_odometry(tracks), MotionNoise.default()
     noise = replace(
         noise,
         per_metre=np.maximum(noise.per_metre, usual.per_metre),

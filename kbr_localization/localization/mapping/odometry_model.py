@@ -47,7 +47,7 @@ class Prior:
 
 def jacobians(increments: FloatArray) -> FloatArray:
     """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
-    effects = calibration.effects(increments, np.zeros(calibration.SIZE))
+    _, effects = calibration.moved_with_effects(increments, np.zeros(calibration.SIZE))
     return se2.rotation(increments[:, 2]) @ effects[..., IN_CALIBRATION]
 
 

@@ -1,0 +1,499 @@
+"""What runs with known poses tell of an odometry: systematic errors, noise, delay."""
+
+import h5py
+from helpers import textured_image
+from kbr_localization import se2
+from kbr_localization.cli.map_commands import describe_map
+from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
+from kbr_localization.errors import LocalizationError, MapError
+from kbr_localization.localization.calibration import (
+    Calibration,
+    in_metres,
+    LIMITS,
+    moved,
+    moved_with_effects,
+    NAMES,
+    reported,
+    SIZE,
+    UNLIKE,
+)
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.motion import (
+    calibrate_run,
+    combined,
+    fit_variance,
+    measure_odometry,
+    MotionNoise,
+    variance_between,
+)
+from kbr_localization.localization.odometry_delay import (
+    common_delay,
+    is_late,
+    LATE_S,
+    measure_delay,
+    put_right,
+)
+from map_helpers import tiny_map, TINY_VISION, TinyRun
+import numpy as np
+import pytest
+
+TRUE = np.array([-0.18, 0.05, 0.02, 0.015, 0.0, -0.02, 0.027])
+STEPS = np.random.default_rng(0).normal(size=(40, 3)) * [0.3, 0.2, 0.5]
+EXACT = OdometryNoise(0.0, 0.0, 0.0, 0.0)
+STEP_NS = 100_000_000
+
+
+def corridors(seed, metres=80.0, turning=True, aside=0.0):
+    """Drive ahead in steps of 10 cm, with corners and sideways where asked for."""
+    rng, count = np.random.default_rng(seed), int(10 * metres)
+    steps = np.zeros((count, 3))
+    steps[:, 0] = 0.1
+    first = 20
+    while turning and first < count:
+        steps[slice(first, first + 15), 2] = rng.choice([-1.0, 1.0]) * np.pi / 30
+        first += int(rng.integers(30, 70))
+    steps[:, 1] = aside * 0.1 * np.sin(np.arange(count) / 17)
+    return steps
+
+
+def tracks(steps, values, seed=0, noise=None):
+    """Odometry with errors of these values, and the truth."""
+    rng = np.random.default_rng(seed)
+    random = reported_steps(steps, STEP_NS, noise or OdometryNoise(yaw_bias=0.0), rng) - steps
+    odometry = se2.chain([3.0, -2.0, 1.0], reported(steps, values) + random)
+    return odometry, se2.chain(np.zeros(3), steps)
+
+
+def test_what_is_reported_is_what_was_moved():
+    np.testing.assert_allclose(moved(reported(STEPS, TRUE), TRUE), STEPS, atol=1e-12)
+    np.testing.assert_array_equal(moved(np.zeros(3), TRUE), np.zeros(3))
+
+
+def test_an_offset_moves_the_pose_as_a_lever_does():
+    offset, turn = np.array([0.3, 0.1, 0.0]), np.array([0.2, 0.0, 0.4])
+    exact = se2.compose(se2.compose(offset, turn), se2.inverse(offset))
+    values = np.array([0.3, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(moved(turn, values), exact, atol=1e-12)
+
+
+def test_the_model_is_that_of_the_renderer():
+    noise = OdometryNoise(0.0, 0.0, 0.0, 0.03, 0.2, -0.1, 0.05, 1.02, 0.97)
+    steps = np.tile([0.002, 0.0, 0.001], (50, 1))
+    values = np.array([0.2, -0.1, 0.05, 1 - 1 / 1.02, 0.0, 1 - 1 / 0.97, 0.03 / 0.97 / 1.02])
+    told = reported_steps(steps, STEP_NS, noise, np.random.default_rng(0))
+    np.testing.assert_allclose(moved(told, values), steps, rtol=2e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize('turn', [1.0, 1e-6])
+def test_effects_are_the_derivatives(turn):
+    steps = STEPS * [1.0, 1.0, turn]
+    values, size = TRUE + np.array([0.0, 0.0, 0.4, 0.0, 0.05, 0.0, 0.0]), 1e-5
+    _, found = moved_with_effects(steps, values)
+    for column, change in enumerate(size * np.eye(SIZE)):
+        apart = se2.between(moved(steps, values - change), moved(steps, values + change))
+        np.testing.assert_allclose(found[..., column], apart / (2 * size), atol=1e-5)
+
+
+def test_without_noise_the_errors_are_found_exactly():
+    found = calibrate_run(*tracks(corridors(1), TRUE, noise=EXACT))
+    np.testing.assert_allclose(found.values, TRUE, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('seed', 'mounting', 'aside'), [(0, 0.0, 0.0), (1, np.pi, 0.0), (8, 0.0, 1.0)]
+)
+def test_errors_are_recovered_within_what_is_stated(seed, mounting, aside):
+    slipping = OdometryNoise(yaw_bias=0.0, slip_rate=0.03)
+    values = TRUE + np.array([0.0, 0.0, mounting, 0.0, 0.04 * aside, 0.0, 0.0])
+    found, noise = measure_odometry([tracks(corridors(seed, aside=aside), values, seed, slipping)])
+    errors = found.values - values
+    errors[2] = se2.wrap_angle(errors[2])
+    assert np.all(np.abs(errors) < 3.5 * found.deviations)
+    assert np.all(found.deviations[[0, 1, 3, 5, 6]] < [0.02, 0.02, 0.005, 0.005, 0.003])
+    assert found.observable().tolist() == [True] * 4 + [bool(aside)] + [True] * 2
+    assert (noise.per_metre_aside is not None) == bool(aside)
+    if aside:
+        ahead, left = noise.variances(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+        np.testing.assert_allclose(ahead, noise.per_metre)
+        np.testing.assert_allclose(left, noise.per_metre_aside)
+
+
+def test_stated_deviations_of_errors_are_right_with_a_noisy_reference():
+    """The scales are not too small although both tracks are noisy."""
+    found = []
+    for seed in range(8):
+        odometry, truth = tracks(corridors(seed), TRUE, seed)
+        truth += np.random.default_rng(seed).normal(size=truth.shape) * [0.02, 0.02, 0.01]
+        one = calibrate_run(odometry[::4], truth[::4])
+        found.append((one.values - TRUE)[[0, 1, 2, 3, 5, 6]] / one.deviations[[0, 1, 2, 3, 5, 6]])
+    assert 0.5 < np.sqrt(np.mean(np.square(found))) < 1.4
+    assert np.abs(np.mean(found, axis=0)).max() < 1.0
+
+
+def test_jumps_of_the_reference_change_little():
+    odometry, truth = tracks(corridors(4), TRUE, 4)
+    steady, jumping = calibrate_run(odometry, truth), truth.copy()
+    jumping[250:, :2] += [1.5, -2.0]
+    jumping[600:, 0] -= 4.0
+    found, noise = measure_odometry([(odometry, jumping)])
+    assert np.all(np.abs(found.values - steady.values) < 2.0 * steady.deviations)
+    assert noise.per_metre.max() < 1e-3
+
+
+def test_a_run_without_turns_says_that_the_offset_is_not_observable():
+    found = calibrate_run(*tracks(corridors(7, turning=False), np.zeros(SIZE), 7))
+    hidden = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale')]
+    assert not found.observable()[hidden].any()
+    assert found.observable()[[3, 6]].all()
+    assert 'hardly turn' in found.described()['offset_x']['words']
+    of_odometry = found.described(of_odometry=True)
+    assert 'made of this odometry' in of_odometry['offset_x']['words']
+    assert 'sideways' in of_odometry['lateral_scale']['words']
+
+
+def test_runs_of_one_rig_tell_more_and_those_of_two_less():
+    other = TRUE + np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    one = calibrate_run(*tracks(corridors(9), TRUE, 9))
+    same, _ = measure_odometry([tracks(corridors(s), TRUE, s) for s in (9, 10, 11)])
+    mixed, _ = measure_odometry([tracks(corridors(9), TRUE, 9), tracks(corridors(10), other, 1)])
+    assert same.deviations[-1] < 1.2 * one.deviations[-1]
+    assert 0.1 < mixed.deviations[0] < 0.4
+    assert TRUE[0] < mixed.values[0] < other[0]
+
+
+def test_runs_that_tell_nothing_leave_what_any_rig_has():
+    still = np.zeros((30, 3))
+    for given in ([], [(still, still)], [(still[:1], still[:1])], [(still[:0], still[:0])]):
+        found, noise = measure_odometry(given)
+        np.testing.assert_array_equal(found.values, np.zeros(SIZE))
+        np.testing.assert_allclose(found.deviations, UNLIKE)
+        np.testing.assert_array_equal(noise.per_metre, MotionNoise.default().per_metre)
+
+
+@pytest.mark.parametrize('seed', [1, 5, 7])
+def test_odometry_that_has_nothing_to_do_with_the_run_tells_nothing(seed):
+    """As that of a broken gyroscope, whose heading is always the same."""
+    odometry, reference = tracks(corridors(seed), np.zeros(7), seed)
+    odometry[:, 2] = 0.7
+    calibration, noise = measure_odometry([(odometry, reference)])
+    assert np.isfinite(noise.step).all() and np.isfinite(noise.per_metre).all()
+    assert np.all(np.abs(calibration.covariance) <= 100.0)
+    assert np.linalg.eigvalsh(calibration.covariance)[0] > 0.0
+
+
+def test_another_drive_may_be_of_another_robot():
+    known = Calibration(TRUE, 1e-10 * np.eye(SIZE))
+    another = known.for_a_drive('learnt')
+    others = np.random.default_rng(0).uniform(-LIMITS, LIMITS, (100_000, SIZE))
+    # the map's robot or any other, as likely; the variance is that of any other
+    np.testing.assert_allclose(another.values, 0.5 * (TRUE + others.mean(axis=0)), atol=2e-3)
+    spread = np.sqrt(np.mean((others - another.values) ** 2, axis=0))
+    np.testing.assert_allclose(another.deviations, spread, rtol=2e-2)
+    np.testing.assert_allclose(known.for_a_drive('mapped').values, TRUE, atol=1e-5)
+    for how in ('mapped', 'off'):
+        assert not known.for_a_drive(how).covariance.any()
+    assert not known.for_a_drive('off').values.any()
+    nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).for_a_drive('learnt')
+    np.testing.assert_allclose(nothing.values, np.zeros(SIZE), atol=1e-6)
+    np.testing.assert_allclose(nothing.deviations, UNLIKE, rtol=1e-3)
+
+
+def test_what_exceeds_the_laws_is_how_the_kind_is_built():
+    backwards = np.array([1.0, -0.5, np.pi, 0.2, 0.0, 0.1, -0.3])
+    another = Calibration(backwards, 1e-8 * np.eye(SIZE)).for_a_drive('learnt')
+    expected = backwards - 0.5 * np.sign(backwards) * LIMITS
+    np.testing.assert_allclose(another.values, expected, atol=1e-3)
+
+
+def test_words_say_on_which_side():
+    sure = np.diag(np.full(SIZE, 1e-6))
+    facts = Calibration(TRUE, sure, np.array([-0.05, 0.002])).described()
+    for name, words in (
+        ('offset_x', 'the wheels lie 0.1800 ± 0.0010 m behind the point of the poses'),
+        ('forward_scale', 'the wheels count 1.50 ± 0.10 % too many metres ahead'),
+        ('delay', 'the stamps of the odometry are 0.050 ± 0.002 s ahead of those of the poses'),
+    ):
+        assert facts[name]['words'] == words
+    assert facts['drift'] == {
+        'value': 0.027,
+        'sd': pytest.approx(1e-3),
+        'observable': True,
+        'words': 'the wheels turn 0.0270 ± 0.0010 rad to the left with every metre',
+    }
+    assert 'delay' not in Calibration.unknown().described()
+
+
+def test_scaled_positions_have_motions_that_are_scaled():
+    """What an odometry reports of a drive stays, whatever its metres are taken for."""
+    rng = np.random.default_rng(3)
+    reports = rng.normal(size=(50, 3)) * np.array([0.3, 0.1, 0.2])
+    covariance, delay = np.diag(rng.uniform(0.1, 1.0, SIZE)), np.array([0.1, 0.01])
+    known = Calibration(rng.normal(size=SIZE) * 0.05, covariance, delay)
+    scaled = known.in_metres(1.03)
+    np.testing.assert_array_equal(scaled.delay, delay)
+    expected = moved(reports, known.values) * np.array([1.03, 1.03, 1.0])
+    np.testing.assert_allclose(moved(reports, scaled.values), expected, atol=1e-12)
+    step = 1e-6 * np.eye(SIZE)
+    slope = [(in_metres(known.values + each, 1.03) - scaled.values) / 1e-6 for each in step]
+    slope = np.array(slope).T
+    np.testing.assert_allclose(scaled.covariance, slope @ known.covariance @ slope.T, atol=1e-9)
+
+
+def test_what_runs_differ_by_more_than_by_chance_is_a_variance_between_them():
+    values = np.array([[0.0, 0.0, 0.0], [2.0, 3.0, 1.0]])
+    variances = np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 1.0]])
+    # weights 1 and 2 about a mean of 2: (4 + 2 - 1) / (3 - 5 / 3); the last is less than chance
+    np.testing.assert_allclose(variance_between(values, variances), [1.0, 3.75, 0.0])
+    runs = [Calibration(2.0 * place * np.eye(SIZE)[0], np.eye(SIZE)) for place in (0.0, 1.0)]
+    joined = combined(runs)
+    np.testing.assert_allclose(joined.values, np.eye(SIZE)[0], atol=1e-12)
+    # the mean of two of variance 1 + 1, and another run differs from it by 1 once more
+    np.testing.assert_allclose(joined.covariance, np.diag([2.0, *[0.5] * 6]), atol=1e-12)
+
+
+def test_rates_of_a_variance_are_the_likeliest():
+    rng = np.random.default_rng(0)
+    amounts = rng.uniform(0.0, 1.0, (200, 2)) ** 4 + 1e-3
+    squared = amounts @ [0.01, 4.0] * rng.standard_normal(200) ** 2
+    rates = fit_variance(amounts, squared)
+    variance = amounts @ rates
+    assert rates.min() > 0.0
+    # where the derivative of sum(log variance + squared / variance) by the rates is zero
+    left = amounts / variance[:, np.newaxis]
+    np.testing.assert_allclose(left.T @ (squared / variance), left.sum(axis=0), rtol=1e-5)
+
+
+def test_maximum_likelihood_recovers_the_variances_that_made_the_odometry():
+    rng, per_metre, runs = np.random.default_rng(4), np.array([9e-4, 4e-4, 2e-4]), []
+    for _ in range(6):
+        steps = np.stack([np.full(4000, 0.02), np.zeros(4000), rng.normal(0, 0.02, 4000)], axis=-1)
+        errors = rng.standard_normal(steps.shape) * np.sqrt(0.02 * per_metre)
+        runs.append([se2.chain(np.zeros(3), s) for s in (se2.compose(steps, errors), steps)])
+    _, noise = measure_odometry(runs)
+    turn_per_metre = np.sqrt(2 / np.pi)  # of the steps above
+    total = noise.per_metre + turn_per_metre * noise.per_radian
+    # heading noise adds sideways error within a window: a third of its variance for a metre
+    expected = per_metre + np.array([0.0, per_metre[2] / 3, 0.0])
+    np.testing.assert_allclose(total, expected, rtol=0.3)
+
+
+@pytest.mark.parametrize('heading', [0.0, 0.3])
+def test_a_base_that_goes_to_the_side_alone_tells_nothing_of_the_noise_ahead(heading):
+    rng, start = np.random.default_rng(0), [0.0, 0.0, heading]
+    odometry, slip = np.array([[0.0, 0.05, 0.0]] * 1500), 0.003 * rng.standard_normal((1500, 3))
+    both = [se2.chain(start, steps) for steps in (odometry, se2.compose(odometry, slip))]
+    _, noise = measure_odometry([tuple(both)])
+    np.testing.assert_array_equal(noise.per_metre, MotionNoise.default().per_metre)
+    np.testing.assert_allclose(noise.per_metre_aside[:2], 0.003**2 / 0.05, rtol=1.0)
+
+
+def test_the_variances_of_a_step_are_those_of_the_odometry_as_it_is():
+    """[MbKSR] section 6.3 knows no systematic errors: Algorithm 1 moves by the plain odometry."""
+    rng = np.random.default_rng(0)
+    steps = np.column_stack([np.full(400, 0.2), np.zeros(400), rng.normal(0.0, 0.03, 400)])
+    reference = se2.chain(np.zeros(3), steps)
+    for drift in (0.0, 0.05):
+        odometry = steps + rng.normal(0.0, 1e-3, steps.shape)
+        odometry[:, 2] += drift * odometry[:, 0]
+        found = measure_odometry([(se2.chain(np.zeros(3), odometry), reference)])[1].step
+        # cos and sin share the error of the heading
+        assert found[2] + found[3] == pytest.approx(1e-6 + (0.2 * drift) ** 2, rel=0.2)
+        np.testing.assert_allclose(found[:2], 1e-6, rtol=0.3)
+
+
+def test_a_run_of_few_steps_tells_their_variances():
+    reference = se2.chain(np.zeros(3), np.tile([0.2, 0.0, 0.0], (3, 1)))
+    odometry = se2.chain(np.zeros(3), np.tile([0.23, 0.01, 0.0], (3, 1)))
+    usual, (_, found) = MotionNoise.default(), measure_odometry([(odometry, reference)])
+    np.testing.assert_array_equal(found.per_metre, usual.per_metre)
+    np.testing.assert_allclose(found.step[:2], [0.03**2, 0.01**2])
+
+
+def test_tracks_that_are_not_paired_or_not_finite_are_refused():
+    poses, broken = np.zeros((40, 3)), np.zeros((40, 3))
+    broken[7, 1] = np.nan
+    for track, says in (
+        ((poses[:5], poses[:4]), r'\(5, 3\).*\(4, 3\)'),
+        ((poses[0], poses[0]), r'expected \(n, 3\) of both'),
+        ((poses, broken), 'expected finite poses, got 1 of 40 frames'),
+        ((broken, poses), 'expected finite poses, got 1 of 40 frames'),
+    ):
+        with pytest.raises(LocalizationError, match=says):
+            measure_odometry([track])
+
+
+RATE = 20
+COLD = OdometryNoise(offset_x=-0.18, forward_scale=1.015, yaw_bias=0.027, slip_rate=0.02)
+
+
+def drive(seconds=240.0, turns=True):
+    """Poses at 20 Hz of a drive along corridors and round corners at 0.8 m/s."""
+    times = np.arange(0.0, seconds, 1.0 / RATE)
+    steps = np.zeros((len(times) - 1, 3))
+    steps[:, 0] = 0.8 / RATE
+    for number, corner in enumerate(np.arange(3.0, seconds - 6.0, 5.0) if turns else ()):
+        rate = np.interp(times[1:], corner + np.array([0.0, 0.3, 2.0, 2.3]), [0, 0.8, 0.8, 0])
+        steps[:, 2] += (-1.0 if number % 3 else 1.0) * rate / RATE
+    return se2.chain(np.zeros(3), steps)
+
+
+def late(truth, delay, seed=0, noise=COLD, tick=None):
+    """Odometry of a drive, its stamps `delay` seconds late."""
+    steps = se2.between(truth[:-1], truth[1:])
+    told = reported_steps(steps, 10**9 // RATE, noise, np.random.default_rng(seed))
+    poses = se2.chain(np.array([3.0, -2.0, 1.0]), told)
+    if tick is not None:
+        poses[:, 2] = se2.wrap_angle(np.floor(np.unwrap(poses[:, 2]) / tick) * tick)
+    return OdometryTrack(np.arange(len(truth)) * 10**9 // RATE + round(1e9 * delay), poses)
+
+
+def images(truth):
+    """Stamps and true poses of images at 2.5 Hz."""
+    chosen = np.arange(0, len(truth), 8)
+    return chosen * 10**9 // RATE, truth[chosen]
+
+
+@pytest.mark.parametrize(
+    ('delay', 'every'),
+    [(-4.0, 1), (-0.1, 2), (0.0, 1), (0.05, 1), (0.3, 8), (0.47, 2), (0.52, 1), (3.0, 8)],
+)
+def test_a_delay_is_recovered_at_any_rate_of_the_odometry(delay, every):
+    truth = drive()
+    track = late(truth, delay)
+    track = OdometryTrack(track.stamps_ns[::every], track.poses[::every])
+    found = measure_delay(track, *images(truth))
+    assert abs(found[0] - delay) < max(4.0 * found[1], 0.002)
+    assert found[1] < 0.01
+    assert is_late(found) == (abs(delay) > LATE_S)
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_a_robot_that_weaves_is_not_late_by_a_round(seed):
+    """Its odometry fits as well, or by chance somewhat better, a whole round later."""
+    times = np.arange(0.0, 200.0, 0.05)
+    steps = np.zeros((len(times) - 1, 3))
+    steps[:, 0] = 0.02
+    steps[:, 2] = 0.015 * np.sin(2.0 * np.pi * times[1:] / 5.0)
+    truth, rng = se2.chain(np.zeros(3), steps)[::10], np.random.default_rng(seed)
+    stamps = np.arange(len(truth)) * 10 * 10**9 // RATE
+    told = truth + np.cumsum(0.003 * rng.standard_normal(truth.shape), axis=0)
+    poses = truth + 0.003 * rng.standard_normal(truth.shape)
+    found = measure_delay(OdometryTrack(stamps, told), stamps, poses)
+    assert found is not None and abs(found[0]) < 4.0 * found[1] < 0.02
+
+
+def test_stated_deviations_of_delays_are_right():
+    truth = drive()
+    seen = images(truth)
+    found = np.array([measure_delay(late(truth, 0.05, seed), *seen) for seed in range(20)])
+    errors = (found[:, 0] - 0.05) / found[:, 1]
+    assert 0.6 < np.sqrt(np.mean(errors**2)) < 1.6
+
+
+def test_coarse_ticks_are_no_delay():
+    truth = drive()
+    found = measure_delay(late(truth, 0.0, tick=0.025), *images(truth))
+    assert not is_late(found) and abs(found[0]) < 0.008
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_a_robot_that_goes_straight_on_tells_no_delay_though_its_poses_leap(seed):
+    rng = np.random.default_rng(seed)
+    steps = np.tile([0.15, 0.0, 0.0], (79, 1))
+    stamps, truth = np.arange(80) * 8 * 10**9 // RATE, se2.chain(np.zeros(3), steps)
+    told = se2.chain(np.zeros(3), steps + 0.005 * rng.standard_normal(steps.shape))
+    truth[30:, 2] += 2.5
+    assert not is_late(measure_delay(OdometryTrack(stamps, told), stamps, truth))
+    straight = drive(turns=False)
+    assert not is_late(measure_delay(late(straight, 0.1, seed), *images(straight)))
+
+
+def test_a_delay_beyond_those_that_are_looked_for_is_none():
+    steps = np.tile([0.04, 0.0, 0.0], (5000, 1))
+    slowly = np.repeat(np.random.default_rng(0).normal(size=250), 20)
+    steps[:, 2] = 0.02 * np.convolve(slowly, np.full(20, 0.05), 'same')
+    truth = se2.chain(np.zeros(3), steps)
+    assert measure_delay(late(truth, 10.2), *images(truth))[0] == pytest.approx(10.2, abs=0.01)
+    assert measure_delay(late(truth, 10.7), *images(truth)) is None
+
+
+def test_a_robot_that_turns_evenly_tells_no_delay():
+    truth = se2.chain(np.zeros(3), np.tile([0.04, 0.0, 0.2 / RATE], (4000, 1)))
+    assert measure_delay(late(truth, 0.0, noise=EXACT), *images(truth)) is None
+
+
+@pytest.mark.parametrize('poses', [0, 1, 20])
+def test_a_short_run_tells_no_delay(poses):
+    truth = drive()[:poses] if poses else np.zeros((0, 3))
+    track = OdometryTrack(np.arange(poses) * 10**9 // RATE, truth)
+    assert measure_delay(track, track.stamps_ns, truth) is None
+    assert measure_delay(track, *images(drive())) is None
+
+
+def test_odometry_is_put_right_and_stays_where_it_is_beyond_its_ends():
+    truth = drive()
+    stamps, poses = images(truth)
+    right = put_right(late(truth, 0.1, noise=EXACT), stamps, (0.1, 0.001))
+    steps = [se2.between(line[:-1], line[1:])[:-1] for line in (right, poses)]
+    np.testing.assert_allclose(steps[0], steps[1], atol=1e-9)
+    stamps = 10**9 * np.arange(4)
+    track = OdometryTrack(stamps, np.column_stack([np.arange(4.0), np.zeros((4, 2))]))
+    for delay, x in ((1.5, [1.5, 2.5, 3.0, 3.0]), (-1.5, [0.0, 0.0, 0.5, 1.5])):
+        np.testing.assert_allclose(put_right(track, stamps, (delay, 0.1))[:, 0], x)
+
+
+def test_runs_that_differ_in_their_delay_widen_its_deviation():
+    alike = common_delay([(0.05, 0.002), None, (0.051, 0.002)])
+    unlike = common_delay([(0.0, 0.002), (0.1, 0.002)])
+    assert alike[0] == pytest.approx(0.0505)
+    assert alike[1] < 0.002 and unlike[1] > 0.05
+    assert common_delay([None]) is None
+
+
+class LateRun(TinyRun):
+    """A drive along corridors, its odometry so many seconds late."""
+
+    def __init__(self, delay, seed=0):
+        truth = drive()
+        self.odometry = late(truth, delay, seed)
+        stamps, poses = images(truth)
+        inside = (stamps > 3 * 10**9) & (stamps < stamps[-1] - 3 * 10**9)
+        image = textured_image(0)
+        self.name, self.skipped = f'late by {delay} s', {}
+        self.frames = [
+            Frame(int(stamp), image, self.odometry.at(int(stamp)), pose)
+            for stamp, pose in zip(stamps[inside], poses[inside], strict=True)
+        ]
+
+
+def test_a_map_of_late_odometry_says_so_and_measures_its_errors_at_the_right_time(
+    caplog, tmp_path
+):
+    def build(*runs):
+        return build_map(runs, vision=TINY_VISION, max_images=5)
+
+    in_time = build(LateRun(0.0))
+    assert abs(in_time.calibration.delay[0]) < 0.005
+    assert not caplog.records
+    built = build(LateRun(0.1), LateRun(0.1, 1))
+    known = built.calibration
+    np.testing.assert_allclose(known.delay[0], 0.1, atol=0.005)
+    assert 'late by 0.1 s is 0.1' in caplog.text
+    assert abs(known.values[0] - COLD.offset_x) < 4.0 * known.deviations[0] < 0.03
+    late_noise, noise = (one.motion_noise.per_radian[2] for one in (built, in_time))
+    assert late_noise < 4.0 * noise + 1e-4
+    built.save(tmp_path / 'map.h5')
+    loaded = KernelMap.load(tmp_path / 'map.h5')
+    np.testing.assert_array_equal(loaded.calibration.delay, built.calibration.delay)
+    assert 'behind' in describe_map(loaded)['odometry']['delay']['words']
+
+
+@pytest.mark.parametrize('delay', [np.array([np.nan, 0.1]), np.array([0.1, -0.1]), np.zeros(3)])
+def test_a_delay_that_cannot_be_is_refused(tmp_path, delay):
+    tiny_map().save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'r+') as file:
+        file['calibration']['delay'] = delay
+    with pytest.raises(MapError, match='calibration/delay'):
+        KernelMap.load(tmp_path / 'map.h5')
