@@ -14,10 +14,8 @@ from kbr_localization.datasets.images import (
     decode_raw_image,
     encode_jpeg,
     encoded_bytes,
-    encoded_size,
     ImageFile,
     MAX_PIXELS,
-    shown_size,
 )
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -106,12 +104,11 @@ def test_a_damaged_png_is_refused_before_libpng_complains_of_it(capfd):
     assert capfd.readouterr().err == ''
 
 
-def test_the_shown_size_is_that_of_the_turned_image():
+def test_an_image_is_turned_as_its_exif_says():
     orientation = struct.pack('<2sHIHHHIHHI', b'II', 42, 8, 1, 0x0112, 3, 1, 6, 0, 0)
     exif = b'Exif\0\0' + orientation
     turned = JPEG[:2] + b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif + JPEG[2:]
-    assert shown_size(JPEG, 'it') == encoded_size(turned) == (128, 96)
-    assert shown_size(turned, 'it') == decode_image(turned, 'it').shape[1::-1] == (96, 128)
+    assert decode_image(JPEG, 'it').shape[:2] == decode_image(turned, 'it').shape[1::-1]
 
 
 def test_converted_images_are_counted_in_the_summary(tmp_path):

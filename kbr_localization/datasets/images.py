@@ -144,18 +144,6 @@ def encoded_size(data: bytes) -> Size | None:
     return width, height
 
 
-def shown_size(data: bytes, name: str) -> Size | None:
-    """Width and height of a JPEG or PNG when it is decoded; None for what cannot be."""
-    # EXIF of a JPEG or a PNG may turn the image
-    if b'Exif\0\0' not in data and b'eXIf' not in data:
-        return encoded_size(data)
-    try:
-        height, width = decode_image(data, name).shape[:2]
-    except DatasetError:
-        return None
-    return width, height
-
-
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
     """
     Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG.

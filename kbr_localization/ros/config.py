@@ -54,40 +54,22 @@ class ChangeableConfig:
         '', 'map made by `kbr map build`, or a name out of map_files; then call ~/load_map'
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
-    transform_tolerance: float = parameter(
-        1.0, 'seconds for which a published transform stays valid', 0.0, 60.0
-    )
+    transform_tolerance: float = parameter(1.0, 'seconds a transform stays valid', 0.0, 60.0)
     always_reset_initial_pose: bool = parameter(
         False, 'when activated again, start anew instead of from the last pose'
     )
-    save_pose_rate: float = parameter(
-        0.5, 'how often the pose is saved, per second; 0 never', 0.0, 100.0
-    )
-    saved_pose_max_age: float = parameter(
-        60.0, 'a saved pose older than that is not used, seconds', 0.0
-    )
-    no_data_timeout: float = parameter(
-        5.0, 'seconds without a message after which a hint is given', 0.5
-    )
+    save_pose_rate: float = parameter(0.5, 'poses saved per second; 0: none', 0.0, 100.0)
+    saved_pose_max_age: float = parameter(60.0, 'seconds for which a saved pose is used', 0.0)
+    no_data_timeout: float = parameter(5.0, 'seconds without a message before a hint', 0.5)
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
-    grow_map: bool = parameter(
-        False, 'add images to the map where the pose is sure but no map image looks like the view'
-    )
-    grow_below: float = parameter(
-        0.6, 'best_similarity (see /diagnostics) below which an image is added', 0.0, 1.0
-    )
-    grow_max_sd: float = parameter(
-        0.25, 'an added image has a pose with at most that standard deviation, metres', 0.0
-    )
+    grow_map: bool = parameter(False, 'add images where the pose is sure and the view is new')
+    grow_below: float = parameter(0.6, 'best_similarity of an image that is added', 0.0, 1.0)
+    grow_max_sd: float = parameter(0.25, 'standard deviation of its pose at most, metres', 0.0)
     grow_spacing_d: float = parameter(
-        0.5, 'metres between added images that look the same way', 0.0, 100.0
+        0.5, 'metres between added images of one heading', 0.0, 100.0
     )
-    grow_spacing_a: float = parameter(
-        0.5, 'radians between added images of the same place', 0.0, 7.0
-    )
-    grow_max_images: int = parameter(
-        1000, 'images that may be added to a map in all', 0, 1_000_000
-    )
+    grow_spacing_a: float = parameter(0.5, 'radians between added images of one place', 0.0, 7.0)
+    grow_max_images: int = parameter(1000, 'images that may be added to a map', 0, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -101,16 +83,12 @@ class NodeConfig(ChangeableConfig):
     )
     method: str = parameter('kbr', 'localization method, see `kbr methods`', choices=(*METHODS,))
     image_transport: str = parameter(
-        'raw',
-        'Image on image, or CompressedImage on image/compressed',
-        choices=('raw', 'compressed'),
+        'raw', 'image, or image/compressed', choices=('raw', 'compressed')
     )
     image_topics: tuple[str, ...] = parameter(
         (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
     )
-    sync_tolerance: float = parameter(
-        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
-    )
+    sync_tolerance: float = parameter(0.05, 'seconds between images of one moment', 0.0, 1.0)
     global_frame_id: str = parameter('map', 'frame of the map')
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
     base_frame_id: str = parameter(
@@ -122,35 +100,22 @@ class NodeConfig(ChangeableConfig):
         'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',
         choices=('auto', 'tf', 'topic'),
     )
-    initialize_globally: bool = parameter(
-        True, 'start without knowing the pose when there is no initial and no saved one'
-    )
+    initialize_globally: bool = parameter(True, 'start without an initial or a saved pose')
     set_initial_pose: bool = parameter(False, 'start from initial_pose')
     pose_file: str = parameter(
         '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
     )
-    saved_pose_filepath: str = parameter(
-        '', "nav2_amcl's name for pose_file: the pose is saved beside that file, with .json"
-    )
-    initialize_at_saved_pose: bool = parameter(
-        False, 'start from the saved pose however old it is, as long as the map is the same'
-    )
-    random_seed: int = parameter(0, 'the same seed, the same run; -1: another one each time', -1)
-    autostart: bool = parameter(
-        True, 'configure and activate at once; false leaves that to a lifecycle manager'
-    )
-    allow_parameter_qos_overrides: bool = parameter(
-        True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
-    )
+    saved_pose_filepath: str = parameter('', "nav2_amcl's pose_file; .json is put after it")
+    initialize_at_saved_pose: bool = parameter(False, 'use a saved pose of this map of any age')
+    random_seed: int = parameter(0, 'same seed, same run; -1: another one each time', -1)
+    autostart: bool = parameter(True, 'activate without a lifecycle manager')
     # a raw image of 1920x1080 takes 6 MB
     image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
     image_backlog: int = parameter(
         4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
-    max_speed: float = parameter(
-        MAX_SPEED, 'm/s that the robot never exceeds; with faster steps odometry was reset', 0.01
-    )
+    max_speed: float = parameter(MAX_SPEED, 'm/s; after faster steps odometry was reset', 0.01)
     max_extrapolation: float = parameter(
         0.1,
         'seconds by which odometry is extrapolated at most, for images that come more often than '
@@ -161,9 +126,7 @@ class NodeConfig(ChangeableConfig):
     grow_into: str = parameter(
         '', 'folder for the maps with added images; empty: beside the map, as office_grown.h5'
     )
-    grow_in_place: bool = parameter(
-        False, 'replace the map file itself when images are added, which cannot be undone'
-    )
+    grow_in_place: bool = parameter(False, 'add images to the map file itself, for good')
 
     def __post_init__(self) -> None:
         validate(self)
@@ -187,10 +150,8 @@ class InitialPose:
     y: float = parameter(0.0, 'y in the map frame, metres')
     z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
     yaw: float = parameter(0.0, 'heading in the map frame, radians')
-    std_xy: float = parameter(
-        0.5, 'standard deviation of x and y, metres; also of a pose that comes without any', 1e-3
-    )
-    std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians; likewise', 1e-3)
+    std_xy: float = parameter(0.5, 'sd of x and y, metres; also of a pose without any', 1e-3)
+    std_yaw: float = parameter(0.26, 'sd of yaw, radians; likewise', 1e-3)
 
     def __post_init__(self) -> None:
         validate(self, 'initial_pose.')
@@ -206,18 +167,10 @@ class RecorderConfig:
     """Parameters of the recorder node."""
 
     out: str = parameter('', 'run folder to write; an existing run is continued')
-    spacing_distance: float = parameter(
-        0.2, 'metres of way after which an image is recorded', 0.0, 100.0
-    )
-    spacing_angle: float = parameter(
-        0.2, 'radians of turning after which an image is recorded', 0.0, 7.0
-    )
-    max_pose_age: float = parameter(
-        2.0, 'seconds between an image and the nearest pose message at most', 0.01
-    )
-    max_position_sd: float = parameter(
-        0.5, 'poses with a larger standard deviation of x or y are not used, metres', 0.0
-    )
+    spacing_distance: float = parameter(0.2, 'metres between recorded images', 0.0, 100.0)
+    spacing_angle: float = parameter(0.2, 'radians between recorded images', 0.0, 7.0)
+    max_pose_age: float = parameter(2.0, 'seconds between an image and the nearest pose', 0.01)
+    max_position_sd: float = parameter(0.5, 'sd of x or y of a pose at most, metres', 0.0)
     odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
     label: str = parameter('unknown', "the place's name, written beside every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
@@ -256,19 +209,13 @@ class PlayerConfig:
     loop: bool = parameter(False, 'start over at the end; with recorded stamps time jumps back')
     start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0, 1e9)
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
-    image_transport: str = parameter(
-        'raw',
-        'Image on image, or JPEG on image/compressed',
-        choices=('raw', 'compressed'),
-    )
+    image_transport: str = with_default(NodeConfig, 'image_transport', 'raw')
     stamps: str = parameter(
         'recorded',
         'those of the run, with /clock, or the time of sending, without',
         choices=('recorded', 'now'),
     )
-    wait_for_subscribers: int = parameter(
-        1, 'subscribers on image and odom to wait for before the start', 0
-    )
+    wait_for_subscribers: int = parameter(1, 'subscribers of image and odom to wait for', 0)
     global_frame_id: str = parameter('map', 'frame of the reference poses')
     odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
     base_frame_id: str = parameter('base_footprint', 'frame of the robot')

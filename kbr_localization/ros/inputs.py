@@ -273,15 +273,13 @@ class Inputs:
     def _subscribe(
         self, message_type: Any, name: str, take: Callable[[Any], None], qos: QoSProfile
     ) -> Topic:
-        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
-        options = QoSOverridingOptions.with_default_policies() if overridable else None
         create = partial(
             self._node.create_subscription,
             message_type,
             name,
             take,
             copy(qos),  # parameters change it for this topic only
-            qos_overriding_options=options,
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
         )
         topic = Topic(name, type_name(message_type), time.monotonic())
 

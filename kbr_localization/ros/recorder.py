@@ -19,7 +19,6 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.images import shown_size
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.files import expanded
@@ -73,7 +72,6 @@ class RecorderNode(ParameterNode):
         self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
         self._listener = TransformListener(self, self.config, self._log)
         self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
-        self._sizes: list[Any] = []
         self._used_links: dict[str, int] = {}
         self._poses: Any = self._subscribe_to_poses()
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
@@ -168,16 +166,7 @@ class RecorderNode(ParameterNode):
         sources: tuple[Any, ...] = load.sources if isinstance(load, LazyImages) else (load,)
         if not all(isinstance(source, MessageImage) for source in sources):
             raise DatasetError('a camera has no image at that moment: expected one of each')
-        files = [source.as_file(self.config.jpeg_quality) for source in sources]
-        sizes = [shown_size(data, 'image') for data in files]
-        if sizes != (self._sizes or sizes):
-            self._log(
-                'warning',
-                f'images are now {sizes}, were {self._sizes}: a map keeps one size per camera: '
-                'set the camera back, and record into a new folder',
-            )
-        self._sizes = sizes
-        return files
+        return [source.as_file(self.config.jpeg_quality) for source in sources]
 
     def _show(self, image: QueuedImage) -> None:
         last = self._recording.last_image
