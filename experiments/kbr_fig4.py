@@ -23,9 +23,9 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     LearntTransition,
+    means,
     median_distance,
 )
-from kbr_localization.kernels.filters import means
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
 import numpy as np

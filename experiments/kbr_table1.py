@@ -22,11 +22,11 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     LearntTransition,
+    means,
     median_distance,
+    nearest_rotation,
     TraceKernel,
 )
-from kbr_localization.kernels.filters import means
-from kbr_localization.kernels.manifold import nearest_rotation
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
 import numpy as np

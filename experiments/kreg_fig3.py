@@ -21,10 +21,10 @@ from kbr_localization.kernels import (
     KernelBayesRule,
     KernelMean,
     LearntTransition,
+    means,
     median_distance,
     Supervision,
 )
-from kbr_localization.kernels.filters import means
 from matplotlib import pyplot
 import numpy as np
 

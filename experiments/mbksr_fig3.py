@@ -17,13 +17,13 @@ from experiments.claims import Claim, claim, within
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
+    Embedding,
     GaussianKernel,
     GaussianNoise,
     KernelMean,
     ModelKernelMean,
     NonparametricModel,
 )
-from kbr_localization.kernels.kernel_mean import Embedding
 from matplotlib import pyplot
 import numpy as np
 

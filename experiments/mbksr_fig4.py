@@ -28,9 +28,9 @@ from kbr_localization.kernels import (
     LearntTransition,
     MixtureNoise,
     ModelTransition,
-    Noise,
+    modes,
 )
-from kbr_localization.kernels.filters import modes
+from kbr_localization.kernels.noise import Noise
 from matplotlib import pyplot
 import numpy as np
 
@@ -113,7 +113,7 @@ def make_filter(
     kernel_y = GaussianKernel(bandwidth_y**2, normalised=False)
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, delta, 'squared')
     if method == 'hybrid':
-        return KernelBayesFilter(ModelTransition(system.model, kernel_x), rule)
+        return KernelBayesFilter(ModelTransition(system.model), rule)
     return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)
 
 

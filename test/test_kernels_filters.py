@@ -1,24 +1,35 @@
-"""Filters against the printed recursions, against Kalman on a linear model, and on rotations."""
+"""Filters and smoother against the printed recursions, and against Kalman's on linear models."""
 
 import logging
 
-from kbr_localization.kernels.filters import (
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels import (
+    AdditiveNoiseModel,
+    GaussianKernel,
+    GaussianNoise,
     KernelBayesFilter,
+    KernelBayesRule,
+    KernelBayesSmoother,
+    KernelKalmanFilter,
+    KernelMean,
     LearntTransition,
+    LinearKernel,
     means,
+    ModelKernelMean,
     ModelTransition,
     modes,
+    MonteCarloTransition,
+    Supervision,
 )
-from kbr_localization.kernels.inference import KernelBayesRule, Supervision
-from kbr_localization.kernels.kernel_mean import KernelMean
-from kbr_localization.kernels.kernels import GaussianKernel
-from kbr_localization.kernels.models import AdditiveNoiseModel
-from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import normalise, squared_bayes_rule
 import numpy as np
 import pytest
+from state_space import autoregression, LinearGaussian
 
 ETA, B, M = 0.4, 0.4, 8  # the oscillating rotation of [KBR] section 5.3 (b)
+KERNEL = GaussianKernel(0.3)
+MODEL = autoregression()
+LINEAR = AdditiveNoiseModel(lambda x: 0.9 * x, GaussianNoise(0.3))
 
 
 def rotate(x, turn=ETA):
@@ -35,41 +46,31 @@ def rotation_run(size, seed, sigma=0.2):
     return x, x + sigma * rng.normal(size=x.shape)
 
 
-LINEAR = AdditiveNoiseModel(lambda x: 0.9 * x, GaussianNoise(0.3))
-
-
-def linear_run(size, seed):
-    rng = np.random.default_rng(seed)
-    x = np.zeros((size, 1))
-    for t in range(1, size):
-        x[t] = 0.9 * x[t - 1] + np.sqrt(0.3) * rng.normal()
-    return x, x + np.sqrt(0.2) * rng.normal(size=x.shape)
-
-
-def hybrid(x, y, model=LINEAR, bandwidths=(0.3, 0.3), **settings):
-    kernel_x, kernel_y = (GaussianKernel(value) for value in bandwidths)
-    n = len(x)
-    settings = {'epsilon': 0.01 / n, 'delta': 0.1 / n, 'method': 'thresholded', **settings}
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, **settings)
-    return KernelBayesFilter(ModelTransition(model, kernel_x), rule)
-
-
-def uniform_sample(size, seed):
+def pairs(size, seed=0, noise=0.2):
+    """States of a broad law and their observations."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-4, 4, size=(size, 1))
-    return x, x + np.sqrt(0.2) * rng.normal(size=x.shape)
+    return x, x + np.sqrt(noise) * rng.normal(size=x.shape)
+
+
+def rule_of(x, y, method='thresholded'):
+    delta = 0.1 / len(x)
+    return KernelBayesRule(KERNEL, KERNEL, x, y, 0.01 / len(x), delta, method)
+
+
+def hybrid(x, y, method='thresholded', model=LINEAR):
+    return KernelBayesFilter(ModelTransition(model), rule_of(x, y, method))
 
 
 def test_hybrid_filter_is_algorithm_1_written_out():
-    x, y = uniform_sample(40, 0)
-    filter_ = hybrid(x, y, epsilon=1e-3, delta=1e-4, method='squared')
+    x, y = pairs(40)
+    rule = KernelBayesRule(KERNEL, KERNEL, x, y, 1e-3, 1e-4, method='squared')
     observations = np.array([[0.3], [-0.4], [0.8]])
-    beliefs = filter_.run(observations)
-    kernel = GaussianKernel(0.3)
-    gram_x, gram_y = kernel.gram(x), kernel.gram(y)
+    beliefs = KernelBayesFilter(ModelTransition(LINEAR), rule).run(observations)
+    gram_x, gram_y = KERNEL.gram(x), KERNEL.gram(y)
     transition = GaussianKernel(0.3 + 0.3).cross_gram(x, 0.9 * x)
     inverse = np.linalg.inv(gram_x + 40e-3 * np.eye(40))
-    k = kernel.cross_gram(y, observations)
+    k = KERNEL.cross_gram(y, observations)
     alpha = normalise(np.linalg.solve(gram_y + 40e-3 * np.eye(40), k[:, 0]))
     np.testing.assert_allclose(beliefs[0].weights, alpha, rtol=1e-8, atol=1e-10)
     for t in (1, 2):
@@ -96,31 +97,34 @@ def test_nonparametric_filter_is_equation_17_of_kbr_written_out():
     np.testing.assert_allclose(following.weights, expected, rtol=1e-6, atol=1e-8)
 
 
-def kalman_means(y):
-    mean, variance, found = 0.0, 1.0, []
-    for observation in y[:, 0]:
-        gain = variance / (variance + 0.2)
-        mean, variance = mean + gain * (observation - mean), (1.0 - gain) * variance
-        found.append(mean)
-        mean, variance = 0.9 * mean, 0.9**2 * variance + 0.3
-    return np.array(found)[:, np.newaxis]
-
-
 @pytest.mark.parametrize('method', ['thresholded', 'squared'])
 def test_hybrid_filter_converges_to_kalman(method):
-    _, y = linear_run(40, 7)
-    truth = kalman_means(y)
+    _, y = MODEL.simulate(40, np.random.default_rng(7))
+    truth = MODEL.kalman(y)[0]
     sizes = np.array([25, 50, 100, 200] if method == 'squared' else [25, 50, 100, 200, 400])
     errors = []
     for n in sizes:
-        squares = []
-        for trial in range(3):
-            estimates = means(hybrid(*uniform_sample(n, trial), method=method).run(y))
-            squares.append(np.mean((estimates[5:] - truth[5:]) ** 2))
-        errors.append(np.sqrt(np.mean(squares)))
+        runs = [means(hybrid(*pairs(n, trial), method=method).run(y)) for trial in range(3)]
+        errors.append(np.sqrt(np.mean((np.array(runs)[:, 5:] - truth[5:]) ** 2)))
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     assert slope < -0.35, f'errors {errors} fall with slope {slope:.2f}'
     assert errors[-1] < 0.2 * truth.std()
+
+
+def test_the_kernel_monte_carlo_filter_is_near_kalman():
+    def sampler(points, rng):
+        return 0.9 * points + np.sqrt(0.3) * rng.normal(size=points.shape)
+
+    _, y = MODEL.simulate(60, np.random.default_rng(100))
+    exact = MODEL.kalman(y)[0]
+    prior = ModelKernelMean(KERNEL, np.zeros((1, 1)), np.ones(1), GaussianNoise(1.5))
+    errors = []
+    for size in (50, 300):
+        rule = KernelBayesRule(KERNEL, KERNEL, *pairs(size), 0.01 / size, (0.1 / size) ** 2)
+        found = KernelBayesFilter(MonteCarloTransition(sampler), rule).run(y, prior=prior)
+        errors.append(np.sqrt(np.mean((means(found) - exact) ** 2)))
+    assert errors[1] < 0.12 * exact.std()
+    assert errors[1] < 0.7 * errors[0]
 
 
 def test_a_control_moves_the_prediction_of_model_and_learnt_transition():
@@ -132,26 +136,25 @@ def test_a_control_moves_the_prediction_of_model_and_learnt_transition():
     learnt = LearntTransition(kernel, x, x_next, 1e-5, u, GaussianKernel(0.05, normalised=False))
     belief = KernelMean.of_sample(kernel, np.array([[0.2], [0.3]]))
     z = np.linspace(-2, 2, 401)[:, np.newaxis]
-    for transition in (ModelTransition(model, kernel), learnt):
+    for transition in (ModelTransition(model), learnt):
         for control in (-0.5, 0.5):
             values = transition.predict(belief, z, np.array([control]))
             assert z[np.argmax(values), 0] == pytest.approx(0.25 + control, abs=0.1)
+    with pytest.raises(KernelError, match='transition: expected a belief of Gaussian'):
+        learnt.predict(KernelMean.of_sample(KERNEL, x), z, u[0])
 
 
 def test_controls_enter_a_run_one_per_step():
-    x, y = uniform_sample(200, 0)
     model = AdditiveNoiseModel(lambda x, u: x + u, GaussianNoise(0.05))
-    filter_ = hybrid(x, y, model)
     truth = np.array([-2.0, -1.0, 0.0, 1.0])
-    beliefs = filter_.run(truth[:, np.newaxis], controls=[1.0, 1.0, 1.0])
+    beliefs = hybrid(*pairs(200), model=model).run(truth[:, np.newaxis], controls=[1.0, 1.0, 1.0])
     np.testing.assert_allclose(means(beliefs)[:, 0], truth, atol=0.35)
     np.testing.assert_allclose(modes(beliefs)[:, 0], truth, atol=0.35)
 
 
 def test_a_prior_enters_the_first_update():
-    x, y = uniform_sample(300, 0)
-    prior = KernelMean.of_sample(GaussianKernel(0.3), np.full((5, 1), -1.0))
-    filter_ = hybrid(x, y)
+    prior = KernelMean.of_sample(KERNEL, np.full((5, 1), -1.0))
+    filter_ = hybrid(*pairs(300))
     assert filter_.start([0.0], prior).mean()[0] < -0.3 < filter_.start([0.0]).mean()[0]
 
 
@@ -161,67 +164,43 @@ def test_supervised_filter_follows_the_supervision():
     states, observed = rotation_run(40, 2)
     kernel = GaussianKernel(0.1)
     rule = KernelBayesRule(kernel, kernel, x, y, 1e-4, 3e-3, 'thresholded')
-    wrong = AdditiveNoiseModel(lambda z: rotate(z, ETA + 0.5), GaussianNoise(0.04))
+    wrong = ModelTransition(
+        AdditiveNoiseModel(lambda z: rotate(z, ETA + 0.5), GaussianNoise(0.04))
+    )
 
     def supervise(step, belief, observation):
         return Supervision(observation[np.newaxis], states[[step]], weight=1.0)
 
-    plain = KernelBayesFilter(ModelTransition(wrong, kernel), rule)
-    supervised = KernelBayesFilter(ModelTransition(wrong, kernel), rule, supervise)
-    errors = [
-        np.mean((means(filter_.run(observed)) - states) ** 2) for filter_ in (plain, supervised)
-    ]
+    filters = KernelBayesFilter(wrong, rule), KernelBayesFilter(wrong, rule, supervise)
+    errors = [np.mean((means(filter_.run(observed)) - states) ** 2) for filter_ in filters]
     assert errors[1] < 0.5 * errors[0]
 
 
 def test_an_outlier_leaves_the_filter_alive_and_is_logged(caplog):
-    x, y = uniform_sample(200, 0)
-    filter_ = hybrid(x, y)
     with caplog.at_level(logging.WARNING):
-        beliefs = filter_.run(np.array([[1.0], [1e6], [1.0], [0.9]]))
+        beliefs = hybrid(*pairs(200)).run(np.array([[1.0], [1e6], [1.0], [0.9]]))
     assert 'update left out' in caplog.text
     assert np.all(np.isfinite(means(beliefs)))
     assert means(beliefs)[-1, 0] == pytest.approx(0.9, abs=0.4)
 
 
 @pytest.mark.parametrize('method', ['squared', 'thresholded'])
-@pytest.mark.parametrize('transition', ['learnt', 'model'])
-def test_low_rank_filter_follows_the_dense_one(transition, method):
+def test_low_rank_filter_follows_the_dense_one(method):
     x, y = rotation_run(151, 1)
     _, observed = rotation_run(10, 2)
     kernel = GaussianKernel(0.2)
-    model = AdditiveNoiseModel(rotate, GaussianNoise(0.04))
 
     def run(tolerance):
-        rule = KernelBayesRule(
-            kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-2, method, tolerance=tolerance
-        )
+        rule = KernelBayesRule(kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-2, method, tolerance)
         learnt = LearntTransition(kernel, x[:-1], x[1:], 1e-3, tolerance=tolerance)
-        given = ModelTransition(model, kernel, tolerance)
-        chosen = learnt if transition == 'learnt' else given
-        return means(KernelBayesFilter(chosen, rule).run(observed))
+        return means(KernelBayesFilter(learnt, rule).run(observed))
 
     np.testing.assert_allclose(run(1e-9), run(None), atol=2e-3)
 
 
-def test_weights_that_are_not_normalised_differ_by_a_factor():
-    x, y = uniform_sample(60, 0)
-    normalised = hybrid(x, y)
-    printed = KernelBayesFilter(normalised.transition, normalised.bayes_rule, normalise=False)
-    observations = np.array([[0.3], [-0.4]])
-    start, beliefs = printed.start(observations[0]), normalised.run(observations)
-    assert start.weights.sum() != pytest.approx(1.0)
-    np.testing.assert_allclose(start.normalised().weights, beliefs[0].weights)
-    following = printed.step(beliefs[0], observations[1])
-    np.testing.assert_allclose(following.normalised().weights, beliefs[1].weights)
-
-
-GAPS = [None, [np.nan], np.ma.masked_all(1)]
-
-
-@pytest.mark.parametrize('gap', GAPS, ids=['none', 'nan', 'masked'])
+@pytest.mark.parametrize('gap', [None, [np.nan], np.ma.masked_all(1)], ids=str)
 def test_a_missing_observation_is_a_step_without_one(gap):
-    filter_ = hybrid(*uniform_sample(60, 0))
+    filter_ = hybrid(*pairs(60))
     known = filter_.run(np.array([[0.3]]))[0]
     expected = filter_.step(filter_.step(known, None), [0.8])
     found = filter_.run([np.array([0.3]), gap, np.array([0.8])])
@@ -230,10 +209,102 @@ def test_a_missing_observation_is_a_step_without_one(gap):
 
 
 def test_a_run_may_begin_without_an_observation():
-    x, y = uniform_sample(200, 0)
-    filter_ = hybrid(x, y)
+    x, y = pairs(200)
     observed = np.ma.masked_values([[-9.0], [0.5]], -9.0)
-    blind = filter_.run(observed)[0]
-    np.testing.assert_allclose(blind.mean(), x.mean(axis=0))
-    prior = KernelMean.of_sample(GaussianKernel(0.3), np.full((5, 1), -1.0))
-    assert filter_.run(observed, prior=prior)[0].mean()[0] == pytest.approx(-1.0, abs=0.1)
+    np.testing.assert_allclose(hybrid(x, y).run(observed)[0].mean(), x.mean(axis=0))
+    prior = KernelMean.of_sample(KERNEL, np.full((5, 1), -1.0))
+    first = hybrid(x, y).run(observed, prior=prior)[0]
+    assert first.mean()[0] == pytest.approx(-1.0, abs=0.1)
+
+
+def backward(size, seed=7):
+    x, _ = pairs(size, seed)
+    return rule_of(x, LINEAR.sample(x, np.random.default_rng(seed)))
+
+
+def test_the_backward_pass_turns_kalman_into_rauch_tung_striebel():
+    model = autoregression(r=0.6)
+    _, y = model.simulate(60, np.random.default_rng(3))
+    exact, variances = model.rts(y)
+    filtered = [
+        ModelKernelMean(KERNEL, m[np.newaxis], np.ones(1), GaussianNoise(p))
+        for m, p, *_ in zip(*model.kalman(y), strict=True)
+    ]
+    errors = []
+    for size in (100, 400):
+        smoother = KernelBayesSmoother(hybrid(*pairs(20)), backward(size))
+        smoothed = smoother.smooth(filtered)[:-1]
+        errors.append(np.sqrt(np.mean((means(smoothed) - exact[:-1]) ** 2)))
+    assert errors[1] < min(0.5 * errors[0], 0.2 * exact.std())
+    found = [belief.covariance()[0, 0] for belief in smoothed]
+    assert np.mean(found) == pytest.approx(np.mean(variances[:-1]), rel=0.2)
+
+
+def test_smoothing_is_better_than_filtering():
+    x, y = autoregression(r=0.6).simulate(80, np.random.default_rng(3))
+    smoother = KernelBayesSmoother(hybrid(*pairs(300, noise=0.6)), backward(300))
+    filtered, smoothed = means(smoother.forward.run(y)), means(smoother.run(y))
+    assert np.mean((smoothed - x) ** 2) < 0.9 * np.mean((filtered - x) ** 2)
+    np.testing.assert_array_equal(smoothed[-1], filtered[-1])
+
+
+PLANAR = LinearGaussian(
+    np.array([[0.9, 0.3], [-0.3, 0.9]]),
+    np.diag([0.1, 0.2]),
+    np.array([[1.0, 0.5]]),
+    np.array([[0.3]]),
+    np.zeros(2),
+    np.eye(2),
+)
+
+
+def kernel_kalman(model, size, kernel=None, epsilon=1e-6, kappa=None):
+    x, y = model.simulate(size + 1, np.random.default_rng(0))
+    kernel, kappa = kernel or LinearKernel(), kappa or float(model.r[0, 0])
+    return KernelKalmanFilter(kernel, kernel, x[:-1], x[1:], y[1:], epsilon, kappa)
+
+
+def ridge_model(model, size, epsilon=1e-6):
+    """Return the linear model that ridge regression finds in the same run."""
+    x, y = model.simulate(size + 1, np.random.default_rng(0))
+    before, after, y = x[:-1], x[1:], y[1:]
+    ridge = size * epsilon * np.eye(x.shape[1])
+    a = np.linalg.solve(before.T @ before + ridge, before.T @ after).T
+    c = np.linalg.solve(after.T @ after + ridge, after.T @ y).T
+    residual, spread = after - before @ a.T, after - after.mean(axis=0)
+    q, p = residual.T @ residual / size, spread.T @ spread / size
+    return LinearGaussian(a, q, c, model.r, after.mean(axis=0), p)
+
+
+@pytest.mark.parametrize('model', [MODEL, PLANAR], ids=['scalar', 'planar'])
+def test_with_linear_kernels_it_is_the_kalman_filter_of_the_regressions(model):
+    _, y = model.simulate(20, np.random.default_rng(5))
+    beliefs = kernel_kalman(model, 60).run(y)
+    expected, covariances, *_ = ridge_model(model, 60).kalman(y)
+    np.testing.assert_allclose(means(beliefs), expected, rtol=1e-5, atol=1e-6)
+    found = np.array([belief.covariance() for belief in beliefs])
+    np.testing.assert_allclose(found, covariances, rtol=1e-4, atol=1e-6)
+
+
+def test_with_gaussian_kernels_it_is_nearer_to_kalman_than_the_observations():
+    x, y = MODEL.simulate(150, np.random.default_rng(5))
+    beliefs = kernel_kalman(MODEL, 300, GaussianKernel(4.0, normalised=False), 1e-5, 0.01).run(y)
+    states = means([belief.normalised() for belief in beliefs])
+    best = np.mean((MODEL.kalman(y)[0] - x) ** 2)
+    assert np.mean((states - x) ** 2) < 1.1 * best < np.mean((y - x) ** 2)
+
+
+def test_a_first_sample_of_states_is_the_kalman_belief_before_the_first_observation():
+    first = np.random.default_rng(1).normal([1.0, -1.0], 0.2, size=(50, 2))
+    belief = kernel_kalman(PLANAR, 60).start(first)
+    np.testing.assert_allclose(belief.mean(), first.mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(belief.covariance(), np.cov(first.T, bias=True), atol=1e-3)
+
+
+def test_a_missing_observation_updates_no_kalman_belief():
+    filter_ = kernel_kalman(PLANAR, 60)
+    _, y = PLANAR.simulate(3, np.random.default_rng(0))
+    first = filter_.update(filter_.start(), y[0])
+    expected = filter_.update(filter_.predict(filter_.predict(first)), y[2])
+    found = filter_.run([y[0], None, y[2]])[2]
+    np.testing.assert_array_equal(found.weights, expected.weights)

@@ -3,7 +3,6 @@
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
-    BandwidthCriterion,
     CauchyNoise,
     GaussianKernel,
     GaussianNoise,
@@ -18,11 +17,13 @@ from kbr_localization.kernels import (
     MonteCarloModel,
     PrecomputedKernel,
     RationalQuadraticKernel,
+    squared_mmd,
+    VonMisesNoise,
+)
+from kbr_localization.kernels.rules import (
     regularise,
     regularised_bayes_rule,
-    squared_mmd,
     thresholded_bayes_rule,
-    VonMisesNoise,
 )
 import numpy as np
 import pytest
@@ -50,33 +51,32 @@ CASES = [
     (lambda: GaussianKernel('wide'), 'covariance: expected an array of numbers'),
     (lambda: MaternKernel(1.0, 201.0), 'smoothness: expected at most 200'),
     (lambda: -1.0 * K, 'factor: expected a finite number > 0, got -1'),
-    (lambda: K.on(3).gram(X), 'x: expected a coordinate 3'),
+    (lambda: K.on(3).gram(X), r'x: expected coordinates \(3,\)'),
     (lambda: K + 2.0, 'kernels: expected one kernel or more'),
-    (lambda: K.gram(np.ones(3)), r'x: .* shape \(n, d\) with n > 0, got'),
+    (lambda: K.gram(np.ones(3)), r'x: expected shape \(n, d\), got \(3,\)'),
     (lambda: K.gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
     (lambda: K.gram(np.ones((2, 2)) * 1j), 'x: expected real numbers'),
-    (lambda: RationalQuadraticKernel(1.0, 1.0).gram(np.ones((2, 3))), 'more than d / 2 = 1.5'),
     (lambda: PrecomputedKernel([[1.0, 0.0], [0.5, 1.0]]), 'matrix: expected a symmetric'),
-    (lambda: GaussianNoise(1.0).conditional_kernel_mean(MaternKernel(1.0)), 'a GaussianKernel'),
-    (lambda: VonMisesNoise(1.0).conditional_kernel_mean(K), 'expected a WrappedNormalKernel'),
+    (lambda: GaussianNoise(1.0).conditional_kernel_mean(MaternKernel(1.0)), 'conjugate to Gauss'),
+    (lambda: VonMisesNoise(1.0).conditional_kernel_mean(K), 'conjugate to VonMisesNoise'),
     (
         lambda: CauchyNoise([1.0, 2.0]).conditional_kernel_mean(
             RationalQuadraticKernel([1.0, 1.0])
         ),
-        'a scale proportional',
+        'conjugate to CauchyNoise',
     ),
-    (lambda: MixtureNoise([1.0], [GaussianNoise(1.0)] * 2), 'weights: expected 2 positive'),
-    (lambda: KernelMean(K, X, np.ones(2)), r'weights: expected shape \(9'),
+    (lambda: MixtureNoise([1.0], [GaussianNoise(1.0)] * 2), r'weights: expected shape \(2\)'),
+    (lambda: KernelMean(K, X, np.ones(2)), r'weights: expected shape \(9\)'),
     (lambda: mean().inner(KernelMean.of_sample(2.0 * K, X)), 'other: expected a kernel mean of'),
     (lambda: mean().herd(0), 'count: expected an integer > 0, got 0'),
-    (lambda: mean().expectation(lambda x: 1.0), 'function: expected one value per'),
+    (lambda: mean().expectation(lambda x: 1.0), 'function: expected shape'),
     (
         lambda: AdditiveNoiseModel(lambda x: x[:1], CauchyNoise(1.0)).images(X),
-        'function: expected',
+        'function.*: expected shape',
     ),
-    (lambda: MonteCarloModel(lambda x, rng: x[:1]).sample(X), 'sampler.*: expected points'),
+    (lambda: MonteCarloModel(lambda x, rng: x[:1]).sample(X), 'sampler.*: expected shape'),
     (lambda: thresholded_bayes_rule(np.ones((9, 8)), MU, MU, 1.0), 'gram_y: expected a square'),
-    (lambda: thresholded_bayes_rule(GRAM, MU[:8], MU, 1.0), r'mu: expected shape \(9,\), got'),
+    (lambda: thresholded_bayes_rule(GRAM, MU[:8], MU, 1.0), r'mu: expected shape \(9\), got'),
     (lambda: thresholded_bayes_rule(GRAM, -MU, MU, 1.0), 'mu: expected at least one usable'),
     (lambda: thresholded_bayes_rule(GRAM, MU, MU[:8], 1.0), r'k_y: .* got \(8,\)'),
     (lambda: thresholded_bayes_rule(GRAM, MU, MU, np.nan), 'delta: expected finite numbers'),
@@ -85,22 +85,17 @@ CASES = [
     (lambda: incomplete_cholesky(K, X, 1.0), 'expected a tolerance < 1'),
     (lambda: rule(method='cubed'), "got 'cubed'"),
     (lambda: rule(delta=0.0), 'delta: expected a finite'),
-    (lambda: rule().condition([[0.1]]), r'observation: expected one point of shape \(1,\), got'),
-    (lambda: rule().posterior(np.ones(8), [0.1]), r'prior: expected shape \(9,\)'),
+    (lambda: rule().condition([[0.1]]), r'observation: expected shape \(1\), got'),
+    (lambda: rule().posterior(np.ones(8), [0.1]), r'prior: expected shape \(9\)'),
     (lambda: learnt(X), 'controls, kernel_u: expected both or neither'),
     (lambda: learnt(X, K).predict(mean(), X), 'control: expected one, .* got 0'),
     (
         lambda: KernelBayesFilter(learnt(), rule()).run(X[:3], controls=X[:1]),
         'controls: expected 2, one between two observations',
     ),
-    (lambda: KernelBayesFilter(learnt(), rule()).run(np.ones(3)), r'observations: .* \(n, 1\)'),
-    (
-        lambda: KernelBayesFilter(LearntTransition(2.0 * K, X, X, 1e-3), rule()),
-        'transition: expected the kernel on states of bayes_rule',
-    ),
+    (lambda: KernelBayesFilter(learnt(), rule()).run(np.ones(3)), r'observations: .* \(T, 1\)'),
     (lambda: squared_mmd(K, X[:1], X), 'x, y: expected two samples'),
     (lambda: k_fold(5, 6), r'folds: expected 2..5 for 5 points, got 6'),
-    (lambda: BandwidthCriterion(K, K + K, X, X, k_fold(9, 3), 1e-3), 'a radial kernel, got'),
 ]
 
 

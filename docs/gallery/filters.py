@@ -6,11 +6,10 @@ from kbr_localization.kernels import (
     KernelBayesRule,
     KernelBayesSmoother,
     KernelKalmanFilter,
-    KernelMonteCarloFilter,
     LearntTransition,
+    means,
+    MonteCarloTransition,
 )
-from kbr_localization.kernels.filters import means
-from kbr_localization.kernels.kernel_kalman import kalman_means
 import numpy as np
 
 
@@ -41,11 +40,11 @@ smoother = KernelBayesSmoother(
     learnt, KernelBayesRule(kernel_x, kernel_x, x[:-1], x[1:], 1e-4, 1e-3, 'pKBR')
 )
 kalman = KernelKalmanFilter(kernel_x, kernel_y, x[:-1], x[1:], y[1:], 1e-4, 0.05)
-drawn = KernelMonteCarloFilter(move, rule, draws=100)
+drawn = KernelBayesFilter(MonteCarloTransition(move, draws=100), rule)
 estimates = {
     'observations alone': observed,
     'fKBF, all learnt': means(learnt.run(observed)),
-    'kernel Kalman filter, all learnt': kalman_means(kalman.run(observed)),
+    'kernel Kalman filter, all learnt': means(kalman.run(observed)),
     'kernel Monte Carlo, motion given': means(drawn.run(observed)),
     'smoother of fKBF': means(smoother.run(observed)),
 }

@@ -12,27 +12,37 @@ FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
 
 ROUNDING = 1e-6
-"""Negative values up to this fraction of the largest k(x, x) are rounding errors."""
+"""Errors up to this fraction of the largest kernel value are rounding errors."""
 
 
 class NoMassError(KernelError):
     """The prior or the posterior has no mass on the training sample."""
 
 
-def as_floats(name: str, value: Any) -> FloatArray:
-    """Return finite real numbers of any shape."""
-    array = _as_real(name, value)
-    require_finite(name, array)
-    return array
+def as_floats(name: str, value: Any, *shape: Any) -> FloatArray:
+    """
+    Return finite real numbers, of any shape or of the given one.
 
-
-def _as_real(name: str, value: Any) -> FloatArray:
+    ('n', 'd') is any matrix, (9, ...) nine numbers or points: a letter stands for any length > 0,
+    `...` for any further axes.
+    """
     if np.iscomplexobj(value) or np.ma.is_masked(value):
         raise KernelError(f'{name}: expected real numbers, got complex or masked ones')
     try:
-        return np.asarray(value, dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise KernelError(f'{name}: expected an array of numbers, got {error}') from None
+    wanted = tuple(length for length in shape if length is not ...)
+    fits = array.ndim == len(wanted) or (... in shape and array.ndim > len(wanted))
+    lengths = zip(wanted, array.shape, strict=False)
+    if shape and not (fits and all(n == w or (n > 0 and isinstance(w, str)) for w, n in lengths)):
+        shown = ', '.join('...' if length is ... else str(length) for length in shape)
+        raise KernelError(
+            f'{name}: expected shape ({shown}), got {array.shape}: points are rows, scalars are '
+            'reshaped with x.reshape(-1, 1)'
+        )
+    require_finite(name, array)
+    return array
 
 
 def require_finite(name: str, array: FloatArray) -> None:
@@ -44,36 +54,8 @@ def require_finite(name: str, array: FloatArray) -> None:
         )
 
 
-def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> FloatArray:
-    """Return points (n, d), n > 0."""
-    points = as_floats(name, value)
-    if points.ndim != 2 or points.size == 0 or dimension not in (None, points.shape[1]):
-        raise KernelError(
-            f'{name}: expected points of shape (n, {dimension or "d"}) with n > 0, got '
-            f'{points.shape}: reshape scalars with x.reshape(-1, 1)'
-        )
-    return points
-
-
-def as_sample(
-    name: str, value: ArrayLike, shape: tuple[int, ...] | None = None, size: int | None = None
-) -> FloatArray:
-    """Return points (n, ...), n > 0, such as rotations (n, 3, 3); `shape`: of one point."""
-    points = as_floats(name, value)
-    fits = points.ndim > 1 and points.size > 0 and size in (None, len(points))
-    if not fits or shape not in (None, points.shape[1:]):
-        inner = '...' if shape is None else ', '.join(map(str, shape))
-        raise KernelError(
-            f'{name}: expected points of shape ({size or "n"}, {inner}), got {points.shape}: give '
-            'one point per row; reshape scalars with x.reshape(-1, 1)'
-        )
-    return points
-
-
 def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArray | None]:
     """Return the points (T, ...) of a sequence; None for one that is None, masked or has NaN."""
-    if not isinstance(value, list | tuple | np.ma.MaskedArray):
-        value = np.asarray(value)
     gap = np.full(shape, np.nan)
     try:
         rows = [gap if row is None else np.ma.asarray(row, dtype=np.float64) for row in value]
@@ -82,13 +64,13 @@ def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArra
         raise KernelError(f'{name}: expected points {shape} or None, got {error}') from None
     missing = np.isnan(array).any(axis=tuple(range(1, array.ndim)))
     array[missing] = 0.0
-    points = as_sample(name, array, shape)
+    points = as_floats(name, array, 'T', *shape)
     return [None if gone else row for gone, row in zip(missing, points, strict=True)]
 
 
 def as_gram(name: str, value: ArrayLike) -> FloatArray:
     """Return a square matrix (n, n) with the diagonal of a positive definite kernel."""
-    matrix = _as_real(name, value)
+    matrix = np.asarray(value, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise KernelError(f'{name}: expected a square matrix (n, n), got shape {matrix.shape}')
     diagonal = matrix.diagonal()
@@ -100,23 +82,19 @@ def as_gram(name: str, value: ArrayLike) -> FloatArray:
     return matrix
 
 
-def as_weights(name: str, value: ArrayLike, size: int) -> FloatArray:
-    """Return one number per point of a sample (size,)."""
-    weights = as_floats(name, value)
-    if weights.shape != (size,):
-        raise KernelError(f'{name}: expected shape ({size},), got {weights.shape}')
-    return weights
-
-
-def as_columns(name: str, value: ArrayLike, size: int) -> FloatArray:
-    """Return kernel values at the sample: (size,), or one column per query (size, q)."""
-    columns = as_floats(name, value)
-    if columns.ndim not in (1, 2) or columns.shape[0] != size:
+def require_symmetric(name: str, matrix: FloatArray) -> None:
+    """Refuse an asymmetric matrix: G v and G^T v differ for a generic v. O(n^2), no copy."""
+    probe = np.cos(np.arange(1.0, len(matrix) + 1.0))
+    if np.abs(matrix @ probe - probe @ matrix).max() > ROUNDING * eigenvalue_bound(matrix):
         raise KernelError(
-            f'{name}: expected shape ({size},) or ({size}, q), a value at every point of the '
-            f'sample, got {columns.shape}'
+            f'{name}: expected a symmetric matrix, got |G - G^T| up to '
+            f'{np.abs(matrix - matrix.T).max():.3g}: give k(x_i, x_j) of one sample'
         )
-    return columns
+
+
+def eigenvalue_bound(matrix: FloatArray) -> float:
+    """Return n times the largest entry, which no eigenvalue exceeds. Shapes: (n, n)."""
+    return float(len(matrix) * max(matrix.max(), -matrix.min()))
 
 
 def as_positive(name: str, value: Any, allow_zero: bool = False) -> float:
@@ -133,15 +111,3 @@ def as_count(name: str, value: Any) -> int:
     if not isinstance(value, int | np.integer) or value < 1:
         raise KernelError(f'{name}: expected an integer > 0, got {value!r}')
     return int(value)
-
-
-def require_mass(weights: FloatArray, usable: NDArray[np.bool_]) -> IndexArray:
-    """Return the indices of the usable prior weights; NoMassError when there is none."""
-    active = np.flatnonzero(usable)
-    if active.size == 0:
-        raise NoMassError(
-            f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative '
-            f'and {int(np.sum(weights == 0))} zero ones: the prior has no mass near the sample; '
-            'raise epsilon or widen the kernel'
-        )
-    return active

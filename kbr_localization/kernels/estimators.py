@@ -4,31 +4,28 @@ Estimators of scikit-learn: conditional means, Bayes' rule and filters as regres
 X is what is observed and y what is wanted: X is the `y` of the rest of the toolbox, and y its
 state `x`. Only this module needs scikit-learn (1.6 or later).
 
-`kernel` on X and `target_kernel` on y are a Kernel, whose parameters are searched as
-`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), such as
-sklearn.metrics.pairwise.laplacian_kernel; or None or 'rbf' for the Gaussian of `width` or
+`kernel` on X and `target_kernel` on y are a Kernel, or None for the Gaussian of `width` or
 `target_width` times the median distance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
-from kbr_localization.kernels.checks import as_floats, as_points, FloatArray
+from kbr_localization.kernels.checks import FloatArray
 from kbr_localization.kernels.filters import (
     KernelBayesFilter,
     KernelBayesSmoother,
     LearntTransition,
 )
 from kbr_localization.kernels.inference import KernelBayesRule
-from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
 from kbr_localization.kernels.rules import conditional_mean, regularise, warn_if_cancelling
 import numpy as np
-from numpy.typing import ArrayLike
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -38,43 +35,13 @@ except ImportError as error:
         f'the estimators need scikit-learn 1.6 or later ({error}): pip install scikit-learn'
     ) from error
 
-KernelArgument = Kernel | Callable[[FloatArray, FloatArray], Any] | str | None
 
-
-class FunctionKernel(Kernel):
-    """Kernel by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
-
-    def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
-        self.function = function
-
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        left, right = as_points('x', x), as_points('z', z)
-        values = as_floats('kernel(x, z)', self.function(left, right))
-        if values.shape != (len(left), len(right)):
-            raise KernelError(
-                f'kernel: expected a function that returns a matrix ({len(left)}, {len(right)}), '
-                f'got {values.shape}'
-            )
-        return values
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return np.concatenate([self.cross_gram(row, row)[0] for row in as_points('x', x)[:, None]])
-
-    def __repr__(self) -> str:
-        return f'FunctionKernel({self.function!r})'
-
-
-def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
+def _resolved(kernel: Kernel | str | None, points: FloatArray, width: float) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
-    if callable(kernel):
-        return FunctionKernel(kernel)
-    if kernel not in (None, 'rbf'):
+    if kernel is not None:
         raise KernelError(
-            "kernel: expected a kernel, a function, 'rbf', None or in some estimators "
-            f"'precomputed', got {kernel!r}"
+            f"kernel: expected a Kernel, None or in some estimators 'precomputed', got {kernel!r}"
         )
     if np.all(points == points[:1]):
         return GaussianKernel(width**2, normalised=False)
@@ -84,7 +51,9 @@ def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kerne
 class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Tables in, predictions in the shape of the y of fit out."""
 
-    kernel: KernelArgument
+    kernel: Kernel | str | None
+    kernel_: Kernel
+    _points: FloatArray
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -93,7 +62,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == 'precomputed'
+        return bool(self.kernel == 'precomputed')
 
     def _pairs(
         self, X: Any, y: Any, least: int = 1, finite: bool | str = True
@@ -119,7 +88,20 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
 
-    def _shaped(self, mean: FloatArray, variance: FloatArray, return_std: bool) -> Any:
+    def _kernel_vectors(self, X: Any) -> FloatArray:
+        """Values k(x_i, query_j) (n, q)."""
+        queries = self._queries(X)
+        if not self._is_precomputed():
+            queries = self.kernel_.cross_gram(queries, self._points)
+        return np.asarray(queries.T)
+
+    @abstractmethod
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of y, (q, k) each."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Means of y, and with `return_std` standard deviations. (q, d) -> (q,) or (q, k)."""
+        mean, variance = self._moments(X)
         shape = (len(mean), *self._target_shape)
         std = np.sqrt(np.maximum(variance, 0.0)).reshape(shape)
         return (mean.reshape(shape), std) if return_std else mean.reshape(shape)
@@ -131,11 +113,12 @@ class ConditionalMeanRegressor(_Regressor):
 
     `kernel` and `width`: see the module; with 'precomputed' fit takes the Gram matrix (n, n) and
     predict k(query_i, x_j) (q, n). `epsilon`: Tikhonov constant of C_XX, n epsilon on the Gram
-    matrix. Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
+    matrix. Standard deviations are those of the sample far from it, where the weights vanish.
+    Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
     """
 
     def __init__(
-        self, kernel: KernelArgument = None, width: float = 1.0, epsilon: float = 1e-3
+        self, kernel: Kernel | str | None = None, width: float = 1.0, epsilon: float = 1e-3
     ) -> None:
         self.kernel, self.width, self.epsilon = kernel, width, epsilon
 
@@ -148,26 +131,14 @@ class ConditionalMeanRegressor(_Regressor):
         self._regularised = regularise(gram, self.epsilon)
         return self
 
-    def weights(self, X: Any) -> FloatArray:
-        """Weights of the conditional kernel means on the training y: (q, ...) -> (q, n)."""
-        k_x = self._queries(X)
-        if not self._is_precomputed():
-            k_x = self.kernel_.cross_gram(k_x, self._points)
-        return conditional_mean(self._regularised, k_x.T).T
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Conditional means of y, and with `return_std` standard deviations of y given X.
-
-        Shapes: (q, d) -> (q,) or (q, k). The deviations are about the ones of the sample far from
-        it, where the weights vanish.
-        """
-        weights, average = self.weights(X), self.y_.mean(axis=0)
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        k_x = self._kernel_vectors(X)
+        weights, average = conditional_mean(self._regularised, k_x).T, self.y_.mean(axis=0)
         mean, centred = weights @ self.y_, self.y_ - average
         rest = 1.0 - weights.sum(axis=1, keepdims=True)
         first = weights @ centred
         second = weights @ centred**2 + rest * (centred**2).mean(axis=0)
-        return self._shaped(mean, second - first**2, return_std)
+        return mean, second - first**2
 
 
 class KernelBayesRegressor(_Regressor):
@@ -175,16 +146,16 @@ class KernelBayesRegressor(_Regressor):
     Posterior means of y given X by the kernel Bayes' rule, under a prior of one's own.
 
     `kernel`, `target_kernel`, `width`, `target_width`: see the module; `kernel` may be
-    'precomputed' as in ConditionalMeanRegressor. `prior`: points (l, k) of y, an embedding, or
-    None for the law of the sample. `epsilon`, `delta`, `method`: see KernelBayesRule; standard
+    'precomputed' as in ConditionalMeanRegressor. `prior`: points (l, k) of y, or None for the
+    law of the sample. `epsilon`, `delta`, `method`: see KernelBayesRule; standard
     deviations are better by 'pKBR', whose weights cancel less. An observation whose weights are
     zero, cancel or have a negative sum gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
     """
 
     def __init__(
         self,
-        kernel: KernelArgument = None,
-        target_kernel: KernelArgument = None,
+        kernel: Kernel | str | None = None,
+        target_kernel: Kernel | str | None = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
@@ -201,32 +172,20 @@ class KernelBayesRegressor(_Regressor):
         points, states = self._pairs(X, y)
         self.target_kernel_ = _resolved(self.target_kernel, states, self.target_width)
         if self._is_precomputed():
-            self.kernel_: Kernel = PrecomputedKernel(points)
-            points = np.arange(float(len(points)))[:, np.newaxis]
+            self.kernel_ = PrecomputedKernel(points)
+            points = self.kernel_.points()
         else:
             self.kernel_ = _resolved(self.kernel, points, self.width)
-        settings = self.epsilon, self.delta, self.method
+        self._points, settings = points, (self.epsilon, self.delta, self.method)
         self.rule_ = KernelBayesRule(self.target_kernel_, self.kernel_, states, points, *settings)
-        prior: Any = states if self.prior is None else self.prior
-        if not isinstance(prior, Embedding):
-            prior = KernelMean.of_sample(self.target_kernel_, np.reshape(prior, (len(prior), -1)))
-        self.mu_ = self.rule_.likelihood.sum_rule_weights(prior)
+        prior = states if self.prior is None else np.reshape(self.prior, (len(self.prior), -1))
+        law = KernelMean.of_sample(self.target_kernel_, prior)
+        self.mu_ = self.rule_.likelihood.sum_rule_weights(law)
         return self
 
-    def weights(self, X: Any) -> FloatArray:
-        """Posterior weights on the training y, not normalised. Shapes: (q, ...) -> (q, n)."""
-        k_y = self._queries(X)
-        if not self._is_precomputed():
-            k_y = self.kernel_.cross_gram(k_y, self.rule_.y)
-        return self.rule_.from_vectors(self.mu_, k_y.T).T
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Posterior means of y, and with `return_std` posterior standard deviations.
-
-        Shapes: (q, d) -> (q,) or (q, k).
-        """
-        weights = self.weights(X)
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        k_y = self._kernel_vectors(X)
+        weights = self.rule_.from_vectors(self.mu_, k_y).T
         total = weights.sum(axis=1, keepdims=True)
         share = total / np.maximum(np.abs(weights).sum(axis=1, keepdims=True), 1e-300)
         found = share > 1e-9
@@ -235,7 +194,7 @@ class KernelBayesRegressor(_Regressor):
         fallback = self.mu_ / mass if mass > 0 else np.full(len(self.mu_), 1.0 / len(self.mu_))
         normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
         mean = normalised @ self.rule_.x
-        return self._shaped(mean, normalised @ self.rule_.x**2 - mean**2, return_std)
+        return mean, normalised @ self.rule_.x**2 - mean**2
 
 
 class KernelFilterRegressor(_Regressor):
@@ -250,8 +209,8 @@ class KernelFilterRegressor(_Regressor):
 
     def __init__(
         self,
-        kernel: KernelArgument = None,
-        target_kernel: KernelArgument = None,
+        kernel: Kernel | str | None = None,
+        target_kernel: Kernel | str | None = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
@@ -282,15 +241,10 @@ class KernelFilterRegressor(_Regressor):
         self.smoother_ = KernelBayesSmoother(self.filter_, backward)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Posterior means of the states of a run, and with `return_std` standard deviations.
-
-        Shapes: (T, d) -> (T,) or (T, k).
-        """
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         queries = self._queries(X, finite='allow-nan')
         runner: Any = self.smoother_ if self.smooth else self.filter_
         beliefs = runner.run(queries)
         mean = np.array([belief.mean() for belief in beliefs])
         variance = np.array([belief.covariance().diagonal() for belief in beliefs])
-        return self._shaped(mean, variance, return_std)
+        return mean, variance

@@ -1,13 +1,15 @@
 """
-Kernel Bayes filters on any state-space model.
+Kernel filters on any state-space model.
 
-A filter is a transition, which gives the values of the predictive kernel mean at the training
-states, and a Bayes' rule, which turns them into the posterior kernel mean:
+A kernel Bayes filter is a transition, which gives the values of the predictive kernel mean at the
+training states, and a Bayes' rule, which turns them into the posterior kernel mean:
 
 - hybrid filter ([MbKSR] Algorithm 1): a model for the transition, pairs for the observation;
 - fully-nonparametric filter, fKBF ([KBR] section 4.3): pairs for both, with or without controls;
-- kernel Monte Carlo filter ([KMCF]): draws for the transition, pairs for the observation;
+- kernel Monte Carlo filter, KMCF ([KMCF]): draws for the transition, pairs for the observation;
 - kReg-filter ([kReg]): any of them with supervised updates.
+
+The kernel Kalman filter ([KKR]) keeps a mean and a covariance in the RKHS instead.
 """
 
 from __future__ import annotations
@@ -21,11 +23,20 @@ from typing import Any, TypeVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_sample, as_sequence, FloatArray, NoMassError
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_positive,
+    as_sequence,
+    FloatArray,
+    NoMassError,
+)
 from kbr_localization.kernels.inference import (
+    AdditiveNoiseModel,
     gram_matrix,
     kernel_vector,
     KernelBayesRule,
+    MonteCarloModel,
+    Sampler,
     Supervision,
 )
 from kbr_localization.kernels.kernel_mean import (
@@ -34,8 +45,7 @@ from kbr_localization.kernels.kernel_mean import (
     KernelMean,
     require_same_space,
 )
-from kbr_localization.kernels.low_rank import LowRankGram
-from kbr_localization.kernels.models import AdditiveNoiseModel, MonteCarloModel, Sampler
+from kbr_localization.kernels.linalg import LowRankGram
 from kbr_localization.kernels.rules import model_based_sum_rule, nonparametric_sum_rule, regularise
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,26 +59,24 @@ Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
 class Transition(ABC):
     """What is known of x' given x and a control."""
 
-    kernel: Kernel
-
     @abstractmethod
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of x' when x has the kernel mean `belief`: (m,)."""
 
 
 class _Recent:
-    """The last results of a function of arrays, found by the identity of its arguments."""
+    """A function that keeps its last results, found by the identity of its arguments."""
 
     def __init__(self, function: Callable[..., FloatArray]) -> None:
         self._function = function
-        self._kept: list[tuple[tuple[FloatArray, ...], FloatArray]] = []
+        self._kept: list[tuple[tuple[Any, ...], FloatArray]] = []
 
-    def __call__(self, *arrays: FloatArray) -> FloatArray:
+    def __call__(self, *arguments: Any) -> FloatArray:
         for known, value in self._kept:
-            if len(known) == len(arrays) and all(map(lambda a, b: a is b, known, arrays)):
+            if all(a is b for a, b in zip(known, arguments, strict=True)):
                 return value
-        value = self._function(*arrays)
-        self._kept = [(arrays, value), *self._kept[:3]]
+        value = self._function(*arguments)
+        self._kept = [(arguments, value), *self._kept[:3]]
         return value
 
 
@@ -77,24 +85,18 @@ class ModelTransition(Transition):
     Transition by a model, through the model-based kernel sum rule.
 
     Without a control the matrix m(z_i | x_j) of the training states is computed only once.
-    `tolerance`: when given, the rule goes through an incomplete Cholesky of the conditional
-    kernel mean, O(n r^2) for every control.
     """
 
-    def __init__(
-        self, model: AdditiveNoiseModel, kernel: Kernel, tolerance: float | None = None
-    ) -> None:
-        self.model, self.kernel, self.tolerance = model, kernel, tolerance
-        self._matrix = _Recent(partial(model.kernel_matrix, kernel))
+    def __init__(self, model: AdditiveNoiseModel) -> None:
+        self.model, self._matrix = model, _Recent(model.kernel_matrix)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of sum_j alpha_j m(z_i | x_j); only points with weight are evaluated."""
-        if not control and self.tolerance is None:
-            return np.asarray(self._matrix(z, belief.points) @ belief.weights)
+        if not control:
+            return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
         points, weights, _ = belief.terms()[0]
-        mean = self.model.noise_at(*control).conditional_kernel_mean(self.kernel)
-        images = self.model.images(points, *control)
-        return model_based_sum_rule(mean, z, images, weights, self.tolerance)
+        mean = self.model.noise_at(*control).conditional_kernel_mean(belief.kernel)
+        return model_based_sum_rule(mean, z, self.model.images(points, *control), weights)
 
 
 class LearntTransition(Transition):
@@ -115,22 +117,22 @@ class LearntTransition(Transition):
         kernel_u: Kernel | None = None,
         tolerance: float | None = None,
     ) -> None:
-        if (controls is None) != (kernel_u is None):
-            raise KernelError('controls, kernel_u: expected both or neither, got one of them')
-        if controls is not None and tolerance is not None:
+        if (controls is None) != (kernel_u is None) or (kernel_u and tolerance is not None):
             raise KernelError(
-                'tolerance: expected None with controls: use the product kernel on joined points'
+                'controls, kernel_u: expected both or neither, and no tolerance with them'
             )
         self.kernel, self.kernel_u = kernel, kernel_u
-        self.x = as_sample('x', x)
-        self.x_next = as_sample('x_next', x_next, size=len(self.x))
-        gram, self._values = gram_matrix(kernel, self.x, tolerance), _Recent(kernel.cross_gram)
+        self.x = as_floats('x', x, 'n', 'd', ...)
+        self.x_next = as_floats('x_next', x_next, len(self.x), 'd', ...)
+        gram = gram_matrix(kernel, self.x, tolerance)
         self._low_rank = isinstance(gram, LowRankGram)
         if isinstance(gram, LowRankGram):
             self._values = _Recent(partial(gram.features, kernel, self.x))
-        elif kernel_u is not None and controls is not None:
-            self.controls = as_sample('controls', controls, size=len(self.x))
-            gram = gram * kernel_u.gram(self.controls)
+        else:
+            self._values = _Recent(kernel.cross_gram)
+            if kernel_u is not None:
+                self.controls = as_floats('controls', controls, len(self.x), 'd', ...)
+                gram = gram * kernel_u.gram(self.controls)
         self._regularised_gram = regularise(gram, epsilon)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
@@ -140,11 +142,14 @@ class LearntTransition(Transition):
                 f'control: expected {"none" if self.kernel_u is None else "one"}, as in training, '
                 f'got {len(control)}'
             )
+        if not is_same_kernel(self.kernel, belief.kernel):
+            raise KernelError(
+                f'transition: expected a belief of {self.kernel!r}, got one of {belief.kernel!r}: '
+                'use one kernel on states for transition and Bayes rule'
+            )
         at_sample = self._evaluate(self.x, belief.points, belief.weights)
         if self.kernel_u is not None:
-            at_sample = at_sample * kernel_vector(
-                self.kernel_u, self.controls, control[0], 'control'
-            )
+            at_sample *= kernel_vector(self.kernel_u, self.controls, control[0], 'control')
         weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
         return self._evaluate(z, self.x_next, weights)
 
@@ -157,39 +162,26 @@ class LearntTransition(Transition):
 
 class MonteCarloTransition(Transition):
     """
-    Transition by draws: the belief is resampled, and a draw of x' made for every point.
+    Transition of [KMCF]: the belief is resampled by herding, and x' drawn for every point.
 
-    `sampler`, `rng`: as in MonteCarloModel; `kernel`: on states; `draws`: how many points, as many
-    as the belief has when None; `resample`: by kernel herding, which turns signed weights into
-    points of equal weight ([KMCF]); without it the points keep their weights and have an equal
-    share of the draws, at least one.
+    Herding turns signed weights into points of equal weight. `sampler`, `rng`: as in
+    MonteCarloModel; `draws`: how many points, as many as the belief has when None. Runs share one
+    generator: make a new transition to repeat a run.
     """
 
     def __init__(
         self,
         sampler: Sampler,
-        kernel: Kernel,
         draws: int | None = None,
         rng: np.random.Generator | int = 0,
-        resample: bool = True,
     ) -> None:
-        self.model, self.kernel = MonteCarloModel(sampler, 1, rng), kernel
-        self.draws, self.resample = draws, resample
+        self.model, self.draws = MonteCarloModel(sampler, 1, rng), draws
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of the draws. Shapes: (m, d) -> (m,)."""
-        count = len(belief.points) if self.draws is None else self.draws
-        if self.resample:
-            points, weights = belief.herd(count), np.full(count, 1.0 / count)
-        else:
-            points, weights, _ = belief.terms()[0]
-            copies = max(1, count // len(points))
-            points, weights = (
-                np.repeat(points, copies, axis=0),
-                np.repeat(weights, copies) / copies,
-            )
+        points = belief.herd(len(belief.points) if self.draws is None else self.draws)
         images = self.model.sample(points, *control)
-        return np.asarray(self.kernel.cross_gram(z, images) @ weights)
+        return np.asarray(belief.kernel.cross_gram(z, images).mean(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,22 +190,12 @@ class KernelBayesFilter:
     Recursive filter: predict with the transition, update with the kernel Bayes' rule.
 
     `supervise`: called with the step, the belief before it and the observation; returns the
-    supervision of the update, or None for an update without. `normalise`: divide the weights of
-    every belief by their sum; False leaves them as Algorithm 1 of [MbKSR] prints them.
+    supervision of the update, or None for an update without.
     """
 
     transition: Transition
     bayes_rule: KernelBayesRule
     supervise: Supervisor | None = None
-    normalise: bool = True
-
-    def __post_init__(self) -> None:
-        known, kernel = self.bayes_rule.kernel_x, self.transition.kernel
-        if not is_same_kernel(kernel, known):
-            raise KernelError(
-                f'transition: expected the kernel on states of bayes_rule, {known!r}, got '
-                f'{kernel!r}: use one kernel for both'
-            )
 
     def start(self, observation: ArrayLike | None, prior: Embedding | None = None) -> KernelMean:
         """
@@ -227,7 +209,7 @@ class KernelBayesFilter:
             return self._update(prior(rule.x), observation, None)
         try:
             if observation is not None:
-                return self._scaled(rule.condition(observation))
+                return rule.condition(observation).normalised()
         except NoMassError as error:
             _LOG.warning('the first observation is unlike the sample and left out: %s', error)
         return KernelMean.of_sample(rule.kernel_x, rule.x)
@@ -242,7 +224,8 @@ class KernelBayesFilter:
         """
         One step of [MbKSR] Algorithm 1: predict under the control, update with the observation.
 
-        Without an observation (None) the prediction, projected onto the training states.
+        The weights are divided by their sum. Without an observation (None) the prediction,
+        projected onto the training states.
         """
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         return self._update(predicted, observation, supervision)
@@ -273,40 +256,22 @@ class KernelBayesFilter:
             beliefs.append(self.step(beliefs[-1], observation, *control, supervision=supervision))
         return beliefs
 
-    def _scaled(self, belief: KernelMean) -> KernelMean:
-        return belief.normalised() if self.normalise else belief
-
     def _update(
         self, predicted: FloatArray, observation: ArrayLike | None, supervision: Supervision | None
     ) -> KernelMean:
-        if observation is None:
-            return self._projected(predicted)
+        rule = self.bayes_rule
         try:
-            return self._scaled(self.bayes_rule.posterior(predicted, observation, supervision))
+            if observation is not None:
+                return rule.posterior(predicted, observation, supervision).normalised()
         except NoMassError as error:
             _LOG.warning('restart from the conditional mean: %s', error)
         try:
-            return self._scaled(self.bayes_rule.condition(observation))
+            if observation is not None:
+                return rule.condition(observation).normalised()
         except NoMassError as error:
             _LOG.warning('update left out, the observation is unlike the sample: %s', error)
-            return self._projected(predicted)
-
-    def _projected(self, predicted: FloatArray) -> KernelMean:
-        weights = self.bayes_rule.likelihood.sum_rule_weights(predicted)
-        return self._scaled(KernelMean(self.bayes_rule.kernel_x, self.bayes_rule.x, weights))
-
-
-class KernelMonteCarloFilter(KernelBayesFilter):
-    """
-    Kernel Monte Carlo filter: a MonteCarloTransition, with its `settings`, and Bayes' rule.
-
-    With the squared rule it is the filter of [KMCF]. Runs share one generator: make a new filter
-    to repeat a run.
-    """
-
-    def __init__(self, sampler: Sampler, bayes_rule: KernelBayesRule, **settings: Any) -> None:
-        transition = MonteCarloTransition(sampler, bayes_rule.kernel_x, **settings)
-        super().__init__(transition, bayes_rule)
+        weights = rule.likelihood.sum_rule_weights(predicted)
+        return KernelMean(rule.kernel_x, rule.x, weights).normalised()
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +297,7 @@ class KernelBayesSmoother:
         smoothed: list[E | KernelMean] = [beliefs[-1]]
         for belief in beliefs[-2::-1]:
             try:
-                step = self.backward.posterior_given(belief, smoothed[-1])
+                step = self.backward.posterior(belief, smoothed[-1])
                 smoothed.append(step.normalised())
             except NoMassError:
                 smoothed.append(belief)
@@ -341,6 +306,117 @@ class KernelBayesSmoother:
     def run(self, *arguments: Any, **named: Any) -> list[KernelMean]:
         """Filter and smooth a sequence; arguments as in `KernelBayesFilter.run`."""
         return self.smooth(self.forward.run(*arguments, **named))
+
+
+class KernelGaussian(KernelMean):
+    """
+    Mean sum_i m_i k(., X_i) and covariance operator sum_ij S_ij k(., X_i) (x) k(., X_j).
+
+    `points` X: (n, ...); `weights` m: (n,); `covariance_weights` S: (n, n).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        points: FloatArray,
+        weights: FloatArray,
+        covariance_weights: FloatArray,
+    ) -> None:
+        super().__init__(kernel, points, weights)
+        self.covariance_weights = 0.5 * (covariance_weights + covariance_weights.T)
+
+    def mean(self) -> FloatArray:
+        """Mean of the state, sum_i m_i X_i without normalisation. Shapes: -> (d,), (3, 3)."""
+        return self.expectation(lambda x: x)
+
+    def covariance(self) -> FloatArray:
+        """Covariance X^T S X of the state's mean estimate. Shapes: -> (d, d)."""
+        flat = self.points.reshape(len(self.points), -1)
+        return np.asarray(flat.T @ self.covariance_weights @ flat)
+
+
+class KernelKalmanFilter:
+    """
+    Kalman filter on the features k_X(., x), learnt from transitions and their observations.
+
+    Source: [KKR], Gebhardt, Kupcsik, Neumann, *The kernel Kalman rule*, AAAI 2017.
+
+    `x`, `x_next`: (n, ...) transitions (X_i, X'_i); `y_next`: (n, ...) observed at x_next;
+    `epsilon`: Tikhonov constant of both conditional operators, see `rules`; `kappa` > 0: variance
+    of the observation noise in the RKHS of k_Y, R = kappa I. The noise of the transition is the
+    empirical covariance of its residuals.
+    With linear kernels this is the Kalman filter of the ridge regressions x -> x', x' -> y.
+    O(n^3) a step.
+    """
+
+    def __init__(
+        self,
+        kernel_x: Kernel,
+        kernel_y: Kernel,
+        x: ArrayLike,
+        x_next: ArrayLike,
+        y_next: ArrayLike,
+        epsilon: float,
+        kappa: float,
+    ) -> None:
+        self.kernel_x, self.kernel_y = kernel_x, kernel_y
+        before = as_floats('x', x, 'n', 'd', ...)
+        self.x = as_floats('x_next', x_next, *before.shape)
+        self.y = as_floats('y_next', y_next, len(before), 'd', ...)
+        self.kappa = as_positive('kappa', kappa)
+        gram, gram_next = kernel_x.gram(before), kernel_x.gram(self.x)
+        transition = regularise(gram, epsilon)
+        self._transition = transition.solve(kernel_x.cross_gram(before, self.x))
+        residual = np.eye(len(gram)) - transition.solve(gram)
+        self._noise = residual @ residual.T / len(gram)
+        self._regularised_gram_x = regularise(gram_next, epsilon)
+        self._observation = self._regularised_gram_x.solve(gram_next)
+        self._gram_y = kernel_y.gram(self.y)
+
+    def start(self, states: ArrayLike | None = None) -> KernelGaussian:
+        """Mean and covariance of a sample of first states (k, ...), or the training states."""
+        projection = np.eye(len(self.x))
+        if states is not None:
+            first = as_floats('states', states, 'k', *self.x.shape[1:])
+            projection = self._regularised_gram_x.solve(self.kernel_x.cross_gram(self.x, first))
+        mean = projection.mean(axis=1)
+        scatter = projection @ projection.T / projection.shape[1] - np.outer(mean, mean)
+        return KernelGaussian(self.kernel_x, self.x, mean, scatter)
+
+    def predict(self, belief: KernelGaussian) -> KernelGaussian:
+        """One step of the transition: T m and T S T^T + V."""
+        t = self._transition
+        spread = t @ belief.covariance_weights @ t.T + self._noise
+        return KernelGaussian(self.kernel_x, self.x, t @ belief.weights, spread)
+
+    def update(self, belief: KernelGaussian, observation: ArrayLike) -> KernelGaussian:
+        """
+        Kernel Kalman rule: gain Q = S O^T (G_Y O S O^T + kappa I)^-1, m + Q (k_Y(y) - G_Y O m).
+
+        Shapes: observation (...), one point.
+        """
+        k_y = kernel_vector(self.kernel_y, self.y, observation)
+        o, s = self._observation, belief.covariance_weights
+        spread = s @ o.T
+        innovation = self._gram_y @ (o @ spread)
+        innovation.flat[:: len(o) + 1] += self.kappa
+        gain = np.linalg.solve(innovation.T, spread.T).T
+        mean = belief.weights + gain @ (k_y - self._gram_y @ (o @ belief.weights))
+        return KernelGaussian(self.kernel_x, self.x, mean, s - gain @ (self._gram_y @ spread.T))
+
+    def run(
+        self, observations: ArrayLike | Sequence[Any], states: ArrayLike | None = None
+    ) -> list[KernelGaussian]:
+        """
+        Beliefs of a sequence (T, ...) after each update; `states` as in `start`.
+
+        An observation that is None, masked or has NaN is missing and updates nothing.
+        """
+        beliefs: list[KernelGaussian] = []
+        for observation in as_sequence('observations', observations, self.y.shape[1:]):
+            belief = self.predict(beliefs[-1]) if beliefs else self.start(states)
+            beliefs.append(belief if observation is None else self.update(belief, observation))
+        return beliefs
 
 
 def means(beliefs: Iterable[KernelMean]) -> FloatArray:

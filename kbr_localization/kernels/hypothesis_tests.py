@@ -7,34 +7,27 @@ Fukumizu, Teo, Song, Schoelkopf, Smola, *A kernel statistical test of independen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_count, as_sample, FloatArray
+from kbr_localization.kernels.checks import as_count, as_floats, FloatArray
 from kbr_localization.kernels.linalg import smallest_ridge
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-@dataclass(frozen=True, eq=False)
-class PermutationTest:
+class PermutationTest(NamedTuple):
     """
     Outcome of a permutation test.
 
-    `statistic`: of the data; `null`: (permutations,) of the permuted data; `rounding`: values
-    that are nearer to the statistic are equal to it.
+    `statistic`: of the data; `null`: (permutations,) of the permuted data; `p_value`:
+    (1 + #{null >= statistic}) / (1 + permutations), valid at every sample size.
     """
 
     statistic: float
     null: FloatArray
-    rounding: float = 0.0
-
-    @property
-    def p_value(self) -> float:
-        """(1 + #{null >= statistic}) / (1 + permutations), valid at every sample size."""
-        reached = int(np.count_nonzero(self.null >= self.statistic - self.rounding))
-        return (1 + reached) / (1 + self.null.size)
+    p_value: float
 
 
 def squared_mmd(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> float:
@@ -63,8 +56,7 @@ def two_sample_test(
     gram, members = _pooled(kernel, x, y)
     generator = np.random.default_rng(rng)
     deals = [generator.permutation(members) for _ in range(as_count('permutations', permutations))]
-    statistic, *null = _unbiased(gram, np.array([members, *deals]))
-    return PermutationTest(float(statistic), np.array(null), smallest_ridge(gram))
+    return _outcome(_unbiased(gram, np.array([members, *deals])), smallest_ridge(gram))
 
 
 def hsic(kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike) -> float:
@@ -73,7 +65,7 @@ def hsic(kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike) -> floa
 
     H = I - 1/n centres. Shapes: pairs (n, ...), (n, ...), n > 1. Source: Gretton et al. (2007).
     """
-    left, right, _ = _centred(kernel_x, kernel_y, x, y)
+    left, right = _centred(kernel_x, kernel_y, x, y)
     return float(np.mean(left * right))
 
 
@@ -91,19 +83,26 @@ def independence_test(
     Permutations reassign the y to the x. Points of a time series are not exchangeable: thin them
     first. Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
     """
-    left, right, rounding = _centred(kernel_x, kernel_y, x, y)
-    generator = np.random.default_rng(rng)
-    orders = (
-        generator.permutation(len(left)) for _ in range(as_count('permutations', permutations))
-    )
-    null = np.array([np.mean(left * right[np.ix_(order, order)]) for order in orders])
-    return PermutationTest(float(np.mean(left * right)), null, rounding)
+    left, right = _centred(kernel_x, kernel_y, x, y)
+    generator, values = np.random.default_rng(rng), [np.mean(left * right)]
+    for _ in range(as_count('permutations', permutations)):
+        order = generator.permutation(len(left))
+        values.append(np.mean(left * right[np.ix_(order, order)]))
+    rounding = smallest_ridge(left) * float(np.abs(right.diagonal()).mean())
+    return _outcome(np.array(values), rounding)
+
+
+def _outcome(values: FloatArray, rounding: float) -> PermutationTest:
+    """Compare the first value with the others; those within rounding are equal to it."""
+    statistic, null = float(values[0]), values[1:]
+    reached = int(np.count_nonzero(null >= statistic - rounding))
+    return PermutationTest(statistic, null, (1 + reached) / (1 + null.size))
 
 
 def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the Gram matrix of all points, and ones for the smaller sample."""
-    left = as_sample('x', x)
-    right = as_sample('y', y, left.shape[1:])
+    left = as_floats('x', x, 'n', 'd', ...)
+    right = as_floats('y', y, 'n', *left.shape[1:])
     if min(len(left), len(right)) < 2:
         raise KernelError(
             f'x, y: expected two samples of at least two points, got {len(left)} and {len(right)}'
@@ -127,11 +126,10 @@ def _unbiased(gram: FloatArray, members: FloatArray) -> FloatArray:
 
 def _centred(
     kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike
-) -> tuple[FloatArray, FloatArray, float]:
-    """Return G_X centred, G_Y, and the size of a rounding error of HSIC."""
-    left = as_sample('x', x)
+) -> tuple[FloatArray, FloatArray]:
+    """Return H G_X H and G_Y."""
+    left = as_floats('x', x, 'n', 'd', ...)
     gram = kernel_x.gram(left)
-    other = kernel_y.gram(as_sample('y', y, size=len(left)))
     mean = gram.mean(axis=0)
-    rounding = smallest_ridge(gram) * float(np.abs(other.diagonal()).mean())
-    return gram - mean - mean[:, np.newaxis] + mean.mean(), other, rounding
+    other = kernel_y.gram(as_floats('y', y, len(left), 'd', ...))
+    return gram - mean - mean[:, np.newaxis] + mean.mean(), other

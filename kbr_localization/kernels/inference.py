@@ -1,32 +1,31 @@
 """
-Kernel Bayesian inference with kernel means: models learnt from pairs, and Bayes' rule.
+Kernel Bayesian inference with kernel means: models that push them, and Bayes' rule.
 
-`NonparametricModel` (learnt from pairs) and `AdditiveNoiseModel` (a formula) both `push` a kernel
-mean through p(y | x), so chains of the two read as in [MbKSR] section 4.2:
+`NonparametricModel` (learnt from pairs), `AdditiveNoiseModel` (a formula) and `MonteCarloModel`
+(draws) `push` a kernel mean through p(y | x), so chains read as in [MbKSR] section 4.2:
 `model.push(learnt.push(prior))` is NP-KSR followed by Mb-KSR, `learnt.push(model.push(prior))` is
 Mb-KSR followed by NP-KSR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import (
-    as_floats,
-    as_points,
-    as_positive,
-    as_sample,
-    as_weights,
-    FloatArray,
+from kbr_localization.kernels.checks import as_count, as_floats, as_positive, FloatArray
+from kbr_localization.kernels.kernel_mean import (
+    Embedding,
+    KernelMean,
+    ModelKernelMean,
+    require_same_space,
 )
-from kbr_localization.kernels.kernel_mean import Embedding, KernelMean, require_same_space
 from kbr_localization.kernels.kernels import median_kernel
-from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
+from kbr_localization.kernels.linalg import incomplete_cholesky, LowRankGram
+from kbr_localization.kernels.noise import Noise
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
@@ -38,6 +37,100 @@ from kbr_localization.kernels.rules import (
 )
 import numpy as np
 from numpy.typing import ArrayLike
+
+Sampler = Callable[..., Any]
+
+
+@dataclass
+class AdditiveNoiseModel:
+    """
+    Model x' = f(x, *control) + e.
+
+    `function` f: maps points (n, d) and anything that may change from step to step (a control,
+    the time) to noise-free images (n, d'). `noise`: the law of e, or a function of the same
+    control that returns it.
+    """
+
+    function: Callable[..., Any]
+    noise: Noise | Callable[..., Noise]
+
+    def images(self, x: ArrayLike, *control: Any) -> FloatArray:
+        """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
+        points = as_floats('x', x, 'n', 'd')
+        return as_floats('function(x)', self.function(points, *control), len(points), 'd')
+
+    def noise_at(self, *control: Any) -> Noise:
+        """Law of the noise under this control."""
+        return self.noise if isinstance(self.noise, Noise) else self.noise(*control)
+
+    def kernel_matrix(
+        self, kernel: Kernel, z: ArrayLike, x: ArrayLike, *control: Any
+    ) -> FloatArray:
+        """Conditional kernel means m(z_i | x_j). (m, d'), (n, d) -> (m, n). [MbKSR] eq. 15."""
+        mean = self.noise_at(*control).conditional_kernel_mean(kernel)
+        return mean.cross_gram(z, self.images(x, *control))
+
+    def push(
+        self, prior: KernelMean, *control: Any, kernel: Kernel | None = None
+    ) -> ModelKernelMean:
+        """
+        Model-based kernel sum rule: the kernel mean of x' when x has the kernel mean `prior`.
+
+        `kernel`: of the images' space, the prior's when None. A prior with a noise, which f would
+        distort, is pushed by `MonteCarloModel(model.sample)`. Source: [MbKSR] eq. 21.
+        """
+        if not isinstance(prior, KernelMean):
+            raise KernelError(
+                f'prior: expected a KernelMean, got {type(prior).__name__}: push it by '
+                'MonteCarloModel(model.sample)'
+            )
+        images, noise = self.images(prior.points, *control), self.noise_at(*control)
+        return ModelKernelMean(kernel or prior.kernel, images, prior.weights, noise)
+
+    def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
+        """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
+        images = self.images(x, *control)
+        noise = self.noise_at(*control).sample(len(images), images.shape[1], rng)
+        return np.asarray(images + noise)
+
+
+class MonteCarloModel:
+    """
+    Model p(x' | x) known by draws, for the model-based sum rule without a closed form.
+
+    `sampler`: maps points (n, d), a generator and controls to draws (n, d'), one for each point,
+    such as `AdditiveNoiseModel.sample`; `draws` L for every point. The conditional kernel mean is
+    estimated by the mean of k(., x'_l), l = 1..L, whose error in the RKHS norm is O(L^-1/2).
+    """
+
+    def __init__(
+        self, sampler: Sampler, draws: int = 100, rng: np.random.Generator | int = 0
+    ) -> None:
+        self.sampler, self.draws = sampler, as_count('draws', draws)
+        self.rng = np.random.default_rng(rng)
+
+    def sample(self, x: ArrayLike, *control: Any) -> FloatArray:
+        """Draw one x' for every x. Shapes: (n, d) -> (n, d')."""
+        points = as_floats('x', x, 'n', 'd')
+        return as_floats(
+            'sampler(x, rng)', self.sampler(points, self.rng, *control), len(points), 'd', ...
+        )
+
+    def push(self, prior: Embedding, *control: Any, kernel: Kernel | None = None) -> KernelMean:
+        """
+        Monte Carlo sum rule: the kernel mean of x' when x has the kernel mean `prior`.
+
+        L draws for each point of the prior, whose noises are sampled as well. `kernel`: of the
+        space of x', the prior's when None. Source: [MbKSR] eq. 15 with draws for the integral.
+        """
+        images, shares = [], []
+        for points, weights, noise in prior.terms():
+            copies = np.repeat(points, self.draws, axis=0)
+            if noise is not None:
+                copies = copies + noise.sample(len(copies), copies.shape[1], self.rng)
+            images.append(self.sample(copies, *control))
+            shares.append(np.repeat(weights / self.draws, self.draws))
+        return KernelMean(kernel or prior.kernel, np.concatenate(images), np.concatenate(shares))
 
 
 class NonparametricModel:
@@ -58,8 +151,8 @@ class NonparametricModel:
         tolerance: float | None = None,
     ) -> None:
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
-        self.x = as_sample('x', x)
-        self.y = as_sample('y', y, size=len(self.x))
+        self.x = as_floats('x', x, 'n', 'd', ...)
+        self.y = as_floats('y', y, len(self.x), 'd', ...)
         kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
 
@@ -73,7 +166,7 @@ class NonparametricModel:
         if isinstance(prior, Embedding):
             require_same_space('prior', prior, self.kernel_x, self.x)
             prior = prior(self.x)
-        values = as_weights('prior', prior, len(self.x))
+        values = as_floats('prior', prior, len(self.x))
         return nonparametric_sum_rule(self.regularised_gram_x, values)
 
     def push(self, prior: Embedding) -> KernelMean:
@@ -93,13 +186,11 @@ class Supervision:
     """
     Pairs of observation (s, ...) and state (s, ...) that the posterior is drawn to.
 
-    `states`: points (s, ...), or s kernel means: the laws that the posteriors given the
-    observations are drawn to. `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10
-    and the remark after it.
+    `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10.
     """
 
     observations: FloatArray
-    states: FloatArray | Sequence[KernelMean]
+    states: FloatArray
     weight: float
 
 
@@ -142,27 +233,28 @@ class KernelBayesRule:
     def posterior(
         self,
         prior: Embedding | ArrayLike,
-        observation: ArrayLike,
+        observation: Embedding | ArrayLike,
         supervision: Supervision | None = None,
     ) -> KernelMean:
         """
         Kernel mean of the posterior of x given one observation (...), not normalised.
 
         `prior`: a kernel mean, or its values at the training states X_i (n,), so that a
-        model-based prior can be plugged in ([MbKSR] section 4.3). With `supervision` the update
-        is kRegBayes, a thresholded rule; of the squared rule's delta it takes the square root.
+        model-based prior can be plugged in ([MbKSR] section 4.3). `observation`: a kernel mean of
+        y, too: int q(x | y) p(y) dy. With `supervision` the update is kRegBayes, a thresholded
+        rule; of the squared rule's delta it takes the square root.
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:
             return self._supervised(mu, observation, supervision)
-        k_y = kernel_vector(self.kernel_y, self.y, observation)
-        return KernelMean(self.kernel_x, self.x, self.from_vectors(mu, k_y))
+        weights = self.from_vectors(mu, self._k_y(observation, self.y))
+        return KernelMean(self.kernel_x, self.x, weights)
 
     def posterior_weights(
         self, prior: Embedding | ArrayLike, observations: ArrayLike
     ) -> FloatArray:
         """Posterior weights (n, q) on X_i given each of q observations (q, ...)."""
-        queries = as_sample('observations', observations, self.y.shape[1:])
+        queries = as_floats('observations', observations, 'q', *self.y.shape[1:])
         k_y = self.kernel_y.cross_gram(self.y, queries)
         return self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
 
@@ -170,58 +262,46 @@ class KernelBayesRule:
         """Posterior weights from prior weights mu (n,) and kernel vectors k_Y, (n,) or (n, q)."""
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
-    def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
-        """Posterior of an observation known by a kernel mean of y: int q(x | y) p(y) dy."""
-        require_same_space('evidence', evidence, self.kernel_y, self.y)
-        weights = self.from_vectors(self.likelihood.sum_rule_weights(prior), evidence(self.y))
-        return KernelMean(self.kernel_x, self.x, weights)
-
     def condition(self, observation: ArrayLike) -> KernelMean:
         """Kernel mean of x given one observation under the sample's own prior ("COND")."""
-        k_y = kernel_vector(self.kernel_y, self.y, observation)
-        return KernelMean(self.kernel_x, self.x, conditional_mean(self._regularised_gram_y, k_y))
+        weights = conditional_mean(self._regularised_gram_y, self._k_y(observation, self.y))
+        return KernelMean(self.kernel_x, self.x, weights)
+
+    def _k_y(self, observation: Embedding | ArrayLike, y: FloatArray) -> FloatArray:
+        if not isinstance(observation, Embedding):
+            return kernel_vector(self.kernel_y, y, observation)
+        require_same_space('observation', observation, self.kernel_y, y)
+        return observation(y)
 
     @cached_property
     def _regularised_gram_y(self) -> RegularisedGram:
         return regularise(self.gram_y, self.epsilon)
 
     def _supervised(
-        self, mu: FloatArray, observation: ArrayLike, supervision: Supervision
+        self, mu: FloatArray, observation: Embedding | ArrayLike, supervision: Supervision
     ) -> KernelMean:
-        targets = [self._target(state) for state in supervision.states]
-        added = as_sample(
-            'observations', supervision.observations, self.y.shape[1:], size=len(targets)
-        )
+        states = as_floats('states', supervision.states, 's', *self.x.shape[1:])
+        added = as_floats('observations', supervision.observations, len(states), ...)
         # only points with positive prior weight enter the thresholded rule
         active = np.flatnonzero(mu > 0)
         kept = np.concatenate([self.y[active], added])
         gram = self.kernel_y.gram(kept)
-        k_y = kernel_vector(self.kernel_y, kept, observation)
+        k_y = self._k_y(observation, kept)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
         weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
-        # a target law enters by its points, which share its weight
-        own, shares = np.split(weights, [len(active)])
-        shared = [w * law.weights for w, law in zip(shares, targets, strict=True)]
-        points = np.concatenate([self.x[active], *(law.points for law in targets)])
-        return KernelMean(self.kernel_x, points, np.concatenate([own, *shared]))
-
-    def _target(self, state: ArrayLike | KernelMean) -> KernelMean:
-        if not isinstance(state, KernelMean):
-            state = KernelMean.of_sample(self.kernel_x, np.asarray(state)[np.newaxis])
-        require_same_space('states', state, self.kernel_x, self.x)
-        return state
+        return KernelMean(self.kernel_x, np.concatenate([self.x[active], states]), weights)
 
 
-class KernelABC:
+class KernelABC(NonparametricModel):
     """
     Kernel approximate Bayesian computation: posteriors of parameters from simulated pairs.
 
     `prior`: maps a number n and a generator to parameters (n, d); `simulator`: maps parameters
     (n, d) and a generator to summaries (n, p) of one simulation each; `size`: n; `kernel_x` on
     parameters, `kernel_y` on summaries: Gaussian with the median bandwidth when None; `epsilon`:
-    see `rules`. Nothing is rejected: every simulation has a weight. Sources: [KBR] eq. 19;
-    Nakagome, Fukumizu, Mano, *Kernel approximate Bayesian computation in population genetic
-    inferences* (2013).
+    see `rules`. Nothing is rejected: every simulation has a weight. It is the model of parameters
+    given summaries. Sources: [KBR] eq. 19; Nakagome, Fukumizu, Mano, *Kernel approximate Bayesian
+    computation in population genetic inferences* (2013).
     """
 
     def __init__(
@@ -235,16 +315,14 @@ class KernelABC:
         rng: np.random.Generator | int = 0,
     ) -> None:
         generator = np.random.default_rng(rng)
-        self.x = as_points('prior(size, rng)', prior(size, generator))
-        summaries = simulator(self.x, generator)
-        self.y = as_sample('simulator(x, rng)', summaries, size=len(self.x))
-        self.kernel_x = kernel_x or median_kernel(self.x)
-        self.kernel_y = kernel_y or median_kernel(self.y)
-        self._model = NonparametricModel(self.kernel_y, self.kernel_x, self.y, self.x, epsilon)
+        x = as_floats('prior(size, rng)', prior(size, generator), 'n', 'd')
+        y = as_floats('simulator(x, rng)', simulator(x, generator), len(x), 'd', ...)
+        on_y, on_x = kernel_y or median_kernel(y), kernel_x or median_kernel(x)
+        super().__init__(on_y, on_x, y, x, epsilon)
 
     def posterior(self, summary: ArrayLike) -> KernelMean:
         """Kernel mean of the parameters given observed summaries (p,), not normalised."""
-        return self._model.at(summary)
+        return self.at(summary)
 
 
 def gram_matrix(
@@ -260,10 +338,5 @@ def kernel_vector(
     kernel: Kernel, points: FloatArray, query: ArrayLike, name: str = 'observation'
 ) -> FloatArray:
     """Values k(x_i, query) at every point, for one query (...). Shapes: (n, ...) -> (n,)."""
-    single = as_floats(name, query)
-    if single.shape != points.shape[1:]:
-        raise KernelError(
-            f'{name}: expected one point of shape {points.shape[1:]}, got {single.shape}: give '
-            'one at a time, shaped like one of the training sample'
-        )
+    single = as_floats(name, query, *points.shape[1:])
     return kernel.cross_gram(points, single[np.newaxis])[:, 0]

@@ -1,5 +1,5 @@
 """
-Regularised solves with Gram matrices.
+Gram matrices, dense or of low rank, and regularised solves with them.
 
 Where rounding makes a factorisation fail, the ridge is raised ([KBR] Fig. 1) and a warning is
 logged. A matrix that is asymmetric or indefinite beyond rounding is no Gram matrix: KernelError.
@@ -7,15 +7,21 @@ logged. A matrix that is asymmetric or indefinite beyond rounding is no Gram mat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import logging
 
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
-    as_columns,
+    as_count,
+    as_floats,
     as_gram,
     as_positive,
+    eigenvalue_bound,
     FloatArray,
+    IndexArray,
     require_finite,
+    require_symmetric,
     ROUNDING,
 )
 import numpy as np
@@ -38,27 +44,26 @@ class RegularisedCholesky:
         require_finite('gram', matrix)
         require_symmetric('gram', matrix)
         self.size = len(matrix)
-        requested = as_positive(name, ridge, allow_zero=True)
+        self.ridge = as_positive(name, ridge)
         smallest = smallest_ridge(matrix)
-        largest = max(requested, smallest, ROUNDING * _eigenvalue_bound(matrix))
-        self.ridge = requested
+        largest = max(self.ridge, smallest, ROUNDING * eigenvalue_bound(matrix))
         while self.ridge <= largest:
             # a C-ordered symmetric matrix is its transpose in the Fortran order of LAPACK
             shifted = np.array(matrix.T if matrix.flags.c_contiguous else matrix, order='F')
             shifted.flat[:: self.size + 1] += self.ridge
             self.factor, failed = scipy.linalg.lapack.dpotrf(shifted, lower=1, overwrite_a=1)
             if not failed:
-                warn_if_raised(name, requested, self.ridge)
+                _warn_if_raised(name, ridge, self.ridge)
                 return
             self.ridge = max(10.0 * self.ridge, smallest)
         raise KernelError(
             f'gram: expected a positive semi-definite matrix, got one that is indefinite beyond '
-            f'rounding for {name} = {requested:.3g}: raise it, or check the kernel'
+            f'rounding for {name} = {ridge:.3g}: raise it, or check the kernel'
         )
 
     def solve(self, right_side: ArrayLike) -> FloatArray:
         """Return (G + ridge I)^-1 b. Shapes: (n,) or (n, q) -> the same."""
-        b = as_columns('right_side', right_side, self.size)
+        b = as_floats('right_side', right_side, self.size, ...)
         return np.asarray(scipy.linalg.cho_solve((self.factor, True), b, check_finite=False))
 
 
@@ -85,22 +90,12 @@ def solve_root_form(
         if not failed:
             reciprocal, _ = scipy.linalg.lapack.zsycon(factor, pivots, norm, lower=1)
             if reciprocal > np.finfo(np.float64).eps:
-                warn_if_raised('delta', delta, used)
+                _warn_if_raised('delta', delta, used)
                 return solution.reshape(right_side.shape), used
         used = max(10.0 * used, smallest_ridge(matrix) ** 2)
     raise KernelError(
         f'delta: expected a larger one, got a system that is singular even with {used:.3g}'
     )
-
-
-def require_symmetric(name: str, matrix: FloatArray) -> None:
-    """Refuse an asymmetric matrix: G v and G^T v differ for a generic v. O(n^2), no copy."""
-    probe = np.cos(np.arange(1.0, len(matrix) + 1.0))
-    if np.abs(matrix @ probe - probe @ matrix).max() > ROUNDING * _eigenvalue_bound(matrix):
-        raise KernelError(
-            f'{name}: expected a symmetric matrix, got |G - G^T| up to '
-            f'{np.abs(matrix - matrix.T).max():.3g}: give k(x_i, x_j) of one sample'
-        )
 
 
 def smallest_ridge(matrix: FloatArray) -> float:
@@ -109,13 +104,110 @@ def smallest_ridge(matrix: FloatArray) -> float:
     return float(np.finfo(np.float64).eps) * len(matrix) * scale
 
 
-def _eigenvalue_bound(matrix: FloatArray) -> float:
-    return float(len(matrix) * max(matrix.max(), -matrix.min()))
-
-
-def warn_if_raised(name: str, requested: float, used: float) -> None:
-    """Log that a regularisation constant is larger than the one that was asked for."""
+def _warn_if_raised(name: str, requested: float, used: float) -> None:
     if used > requested:
         _LOG.warning(
             '%s raised from %.3g to %.3g, as the factorisation failed', name, requested, used
         )
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankGram:
+    """
+    Gram matrix G of n points as Gamma Gamma^T + E, E positive semi-definite.
+
+    `factor` Gamma: (n, r); `residual`: (n,) diagonal of E, whose sum bounds its norm; `pivots`:
+    (r,) indices of the points whose kernel columns were used. Gamma[pivots] is triangular.
+    """
+
+    factor: FloatArray
+    residual: FloatArray
+    pivots: IndexArray
+
+    def __len__(self) -> int:
+        return len(self.factor)
+
+    @property
+    def rank(self) -> int:
+        """Return the rank r."""
+        return int(self.factor.shape[1])
+
+    def features(self, kernel: Kernel, points: FloatArray, new_points: FloatArray) -> FloatArray:
+        """Rows phi (m, r) with k(x_i, z_j) = Gamma_i phi_j^T, x the sample, z new points."""
+        columns = kernel.cross_gram(points[self.pivots], new_points)
+        triangle = self.factor[self.pivots]
+        return np.asarray(scipy.linalg.solve_triangular(triangle, columns, lower=True).T)
+
+
+def incomplete_cholesky(
+    kernel: Kernel, points: ArrayLike, tolerance: float = 1e-3, max_rank: int | None = None
+) -> LowRankGram:
+    """
+    Low-rank Gram matrix of points (n, d), from r kernel columns: O(n r^2) time, O(n r) memory.
+
+    Pivoted incomplete Cholesky (Fine and Scheinberg, 2001; [KBR] section 5.2, tolerance 0.001).
+    Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
+    `max_rank`. KernelError when a residual is negative beyond rounding: the kernel is indefinite.
+    """
+    array = as_floats('points', points, 'n', 'd', ...)
+    residual = np.array(kernel.diagonal(array))
+    target = as_positive('tolerance', tolerance, allow_zero=True) * residual.sum()
+    limit = residual.size
+    if max_rank is not None:
+        limit = min(as_count('max_rank', max_rank), limit)
+    peak = float(residual.max())
+    if peak <= 0.0 or tolerance >= 1.0:
+        raise KernelError(
+            f'tolerance, kernel: expected a tolerance < 1 and k(x, x) > 0, got {tolerance:g} and '
+            f'{peak:.3g}'
+        )
+    factor = np.empty((residual.size, min(64, limit)), order='F')
+    pivots: list[int] = []
+    # below rounding more columns would only add noise
+    floor = 4.0 * np.finfo(np.float64).eps * peak
+    while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
+        rank, pivot = len(pivots), int(np.argmax(residual))
+        if rank == factor.shape[1]:
+            grown = np.empty((residual.size, min(2 * rank, limit)), order='F')
+            grown[:, :rank] = factor
+            factor = grown
+        column = kernel.cross_gram(array, array[[pivot]])[:, 0]
+        new = column - factor[:, :rank] @ factor[pivot, :rank]
+        # exact zeros above the diagonal keep Gamma[pivots] triangular
+        new[pivots] = 0.0
+        new[pivot] = residual[pivot]
+        factor[:, rank] = new / np.sqrt(residual[pivot])
+        residual -= factor[:, rank] ** 2
+        pivots.append(pivot)
+        if residual.min() < -ROUNDING * peak:
+            raise KernelError(
+                f'gram: expected a positive semi-definite matrix, got {residual.min():.3g} on the '
+                f'diagonal that {len(pivots)} columns leave: check the kernel, or raise the '
+                'tolerance'
+            )
+        np.maximum(residual, 0.0, out=residual)
+        residual[pivots] = 0.0
+    return LowRankGram(factor[:, : len(pivots)], residual, np.array(pivots, dtype=np.int64))
+
+
+class RegularisedLowRank:
+    """
+    Solves with Gamma Gamma^T + ridge I in O(n r), after O(n r^2) for Gamma (n, r) = Q R.
+
+    Within the span of Q it is R R^T + ridge I, for which see RegularisedCholesky.
+    """
+
+    def __init__(self, factor: FloatArray, ridge: float, name: str = 'ridge') -> None:
+        self.size = len(factor)
+        self._basis, triangle = np.linalg.qr(factor)
+        self._inner = RegularisedCholesky(triangle @ triangle.T, ridge, name)
+        self.ridge = self._inner.ridge
+
+    def solve(self, right_side: ArrayLike) -> FloatArray:
+        """Return (Gamma Gamma^T + ridge I)^-1 b. Shapes: (n,) or (n, q) -> the same."""
+        b = as_floats('right_side', right_side, self.size, ...)
+        inside = self._basis.T @ b
+        outside = b - self._basis @ inside
+        # twice, since the ridge divides what rounding leaves of the inside
+        outside -= self._basis @ (self._basis.T @ outside)
+        return np.asarray(self._basis @ self._inner.solve(inside) + outside / self.ridge)

@@ -6,13 +6,7 @@ import math
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import (
-    as_floats,
-    as_points,
-    as_positive,
-    as_sample,
-    FloatArray,
-)
+from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -34,9 +28,6 @@ class TraceKernel(Kernel):
         """Values tr(X_i X_i^T) = 3. Shapes: (n, 3, 3) -> (n,)."""
         return np.full(len(_as_rotations('x', x)), 3.0)
 
-    def __repr__(self) -> str:
-        return 'TraceKernel()'
-
 
 class CircularKernel(Kernel):
     """
@@ -46,12 +37,9 @@ class CircularKernel(Kernel):
     """
 
     def __init__(self, coefficients: ArrayLike) -> None:
-        self.coefficients = as_floats('coefficients', coefficients)
-        flat = self.coefficients.ndim == 1 and self.coefficients.size > 0
-        if not flat or np.any(self.coefficients < 0):
-            raise KernelError(
-                f'coefficients: expected numbers >= 0 of shape (K + 1,), got {self.coefficients}'
-            )
+        self.coefficients = as_floats('coefficients', coefficients, 'K + 1')
+        if np.any(self.coefficients < 0):
+            raise KernelError(f'coefficients: expected numbers >= 0, got {self.coefficients}')
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(t_i, t'_j). Shapes: (n, 1), (m, 1) -> (n, m)."""
@@ -63,10 +51,7 @@ class CircularKernel(Kernel):
 
     def diagonal(self, x: ArrayLike) -> FloatArray:
         """Values k(t_i, t_i). Shapes: (n, 1) -> (n,)."""
-        return np.full(len(as_points('x', x, 1)), self.cross_gram([[0.0]], [[0.0]])[0, 0])
-
-    def __repr__(self) -> str:
-        return f'CircularKernel({self.coefficients.tolist()})'
+        return np.full(len(as_floats('x', x, 'n', 1)), self.cross_gram([[0.0]], [[0.0]])[0, 0])
 
 
 class WrappedNormalKernel(Kernel):
@@ -87,7 +72,7 @@ class WrappedNormalKernel(Kernel):
     def diagonal(self, x: ArrayLike) -> FloatArray:
         """Values k(t_i, t_i). Shapes: (n, 1) -> (n,)."""
         peak = self.density_peak() if self.normalised else 1.0
-        return np.full(len(as_points('x', x, 1)), peak)
+        return np.full(len(as_floats('x', x, 'n', 1)), peak)
 
     def density_peak(self) -> float:
         """Return the wrapped normal density at zero."""
@@ -96,9 +81,6 @@ class WrappedNormalKernel(Kernel):
     def fourier(self, count: int) -> FloatArray:
         """Return the density's Fourier coefficients exp(-s^2 k^2 / 2), k = 0..count."""
         return np.asarray(np.exp(-0.5 * self.variance * np.arange(count + 1) ** 2))
-
-    def __repr__(self) -> str:
-        return f'WrappedNormalKernel({self.variance}, normalised={self.normalised})'
 
 
 def wrapped_normal(angle: FloatArray, variance: float) -> FloatArray:
@@ -120,7 +102,7 @@ def nearest_rotation(matrix: ArrayLike) -> FloatArray:
 
 
 def _as_rotations(name: str, value: ArrayLike) -> FloatArray:
-    matrices = as_sample(name, value, (3, 3))
+    matrices = as_floats(name, value, 'n', 3, 3)
     defect = np.abs(matrices @ matrices.transpose(0, 2, 1) - np.eye(3)).max()
     if defect > 1e-6 or np.any(np.linalg.det(matrices) < 0):
         raise KernelError(
@@ -131,4 +113,4 @@ def _as_rotations(name: str, value: ArrayLike) -> FloatArray:
 
 
 def _angle_differences(x: ArrayLike, z: ArrayLike) -> FloatArray:
-    return np.asarray(as_points('x', x, 1) - as_points('z', z, 1).T)
+    return np.asarray(as_floats('x', x, 'n', 1) - as_floats('z', z, 'm', 1).T)

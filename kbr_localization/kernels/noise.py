@@ -10,13 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math
-from typing import TypeVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel, SumKernel
-from kbr_localization.kernels.checks import as_floats, as_points, as_positive, FloatArray
+from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.kernels import (
-    as_covariance,
     Covariance,
     GaussianKernel,
     MaternKernel,
@@ -28,8 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 import scipy.special
 
-Radial = TypeVar('Radial', bound=RadialKernel)
-
 
 class Noise(ABC):
     """The law of an additive noise e."""
@@ -40,28 +36,26 @@ class Noise(ABC):
             return kernel.factor * self.conditional_kernel_mean(kernel.kernel)
         if isinstance(kernel, SumKernel):
             return SumKernel([self.conditional_kernel_mean(part) for part in kernel.kernels])
-        return self._smoothed(kernel)
+        wide = self._smoothed(kernel)
+        if wide is None:
+            raise KernelError(
+                f'kernel: expected one that is conjugate to {type(self).__name__}, got '
+                f'{kernel!r}: others have no closed form; change the kernel, or use a '
+                'MonteCarloModel'
+            )
+        if isinstance(wide, RadialKernel) and isinstance(kernel, RadialKernel):
+            # the wide kernel, a density, in the unit of the kernel that it is smoothed from
+            wide.normalised = kernel.normalised
+            wide.unit = None if kernel.normalised else kernel.unit or kernel
+        return wide
 
     @abstractmethod
-    def _smoothed(self, kernel: Kernel) -> Kernel:
-        """Return the conditional kernel mean of a kernel that is no sum and no multiple."""
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
+        """Return E[k(z, f(x) + e)] of a kernel that is no sum and no multiple, if it is known."""
 
     @abstractmethod
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw e; an angle is not wrapped. Shapes: -> (size, dimension)."""
-
-    def _refusal(self, kernel: Kernel, wanted: str) -> KernelError:
-        return KernelError(
-            f'kernel: expected {wanted} for {type(self).__name__}, got {kernel!r}: others have no '
-            'closed form; change the kernel, or use a MonteCarloModel'
-        )
-
-
-def _widened(kernel: RadialKernel, wide: Radial) -> Radial:
-    """Give the wide kernel, a density, the unit of the kernel that it is smoothed from."""
-    wide.normalised = kernel.normalised
-    wide.unit = None if kernel.normalised else kernel.unit or kernel
-    return wide
 
 
 class GaussianNoise(Noise):
@@ -72,12 +66,12 @@ class GaussianNoise(Noise):
     """
 
     def __init__(self, covariance: ArrayLike | Covariance) -> None:
-        self.covariance = as_covariance('covariance', covariance)
+        self.covariance = Covariance(covariance)
 
-    def _smoothed(self, kernel: Kernel) -> Kernel:
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
         if not isinstance(kernel, GaussianKernel):
-            raise self._refusal(kernel, 'a GaussianKernel')
-        return _widened(kernel, GaussianKernel(kernel.covariance + self.covariance))
+            return None
+        return GaussianKernel(kernel.scale + self.covariance)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw e. Shapes: -> (size, dimension)."""
@@ -92,16 +86,15 @@ class CauchyNoise(Noise):
     """
 
     def __init__(self, scale: ArrayLike | Covariance) -> None:
-        self.scale = as_covariance('scale', scale)
+        self.scale = Covariance(scale, 'scale')
 
-    def _smoothed(self, kernel: Kernel) -> Kernel:
-        if not isinstance(kernel, RationalQuadraticKernel) or kernel.exponent is not None:
-            raise self._refusal(kernel, 'a RationalQuadraticKernel with exponent (1 + d) / 2')
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
+        if not isinstance(kernel, RationalQuadraticKernel):
+            return None
         ratio = self.scale.ratio_to(kernel.scale)
         if ratio is None:
-            raise self._refusal(kernel, f'a scale proportional to the noise scale {self.scale}')
-        scale = (1.0 + math.sqrt(ratio)) ** 2 * kernel.scale.value
-        return _widened(kernel, RationalQuadraticKernel(scale))
+            return None
+        return RationalQuadraticKernel((1.0 + math.sqrt(ratio)) ** 2 * kernel.scale.value)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw e, a normal vector over the size of a normal number. -> (size, dimension)."""
@@ -120,21 +113,18 @@ class VarianceGammaNoise(Noise):
     def __init__(
         self, scale: ArrayLike | Covariance, shape: float = 1.0, alpha: float = 1.0
     ) -> None:
-        self.scale = as_covariance('scale', scale)
+        self.scale = Covariance(scale, 'scale')
         self.shape = as_positive('shape', shape)
         self.alpha = as_positive('alpha', alpha)
 
-    def _smoothed(self, kernel: Kernel) -> Kernel:
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
         if not isinstance(kernel, MaternKernel):
-            raise self._refusal(kernel, 'a MaternKernel')
+            return None
         # only S / alpha^2 matters
         ratio = self.scale.ratio_to(kernel.scale)
         if ratio is None or not math.isclose(ratio, (self.alpha / kernel.rate) ** 2):
-            raise self._refusal(
-                kernel, f'a MaternKernel of alpha {self.alpha} and scale {self.scale}'
-            )
-        wide = MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.rate)
-        return _widened(kernel, wide)
+            return None
+        return MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.rate)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw e, normal with a gamma distributed variance. -> (size, dimension)."""
@@ -152,12 +142,12 @@ class WrappedNormalNoise(Noise):
     def __init__(self, variance: float) -> None:
         self.variance = as_positive('variance', variance)
 
-    def _smoothed(self, kernel: Kernel) -> Kernel:
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
         if isinstance(kernel, CircularKernel):
             law = WrappedNormalKernel(self.variance).fourier(kernel.coefficients.size - 1)
             return CircularKernel(law * kernel.coefficients)
         if not isinstance(kernel, WrappedNormalKernel):
-            raise self._refusal(kernel, 'a WrappedNormalKernel')
+            return None
         wide = WrappedNormalKernel(kernel.variance + self.variance)
         return wide if kernel.normalised else (1.0 / kernel.density_peak()) * wide
 
@@ -177,7 +167,7 @@ class VonMisesNoise(Noise):
     def __init__(self, concentration: float) -> None:
         self.concentration = as_positive('concentration', concentration)
 
-    def _smoothed(self, kernel: Kernel) -> Kernel:
+    def _smoothed(self, kernel: Kernel) -> Kernel | None:
         kappa = self.concentration
         if kappa > 1e9:  # normal to nine digits, and I_k overflows
             return WrappedNormalNoise(1.0 / kappa).conditional_kernel_mean(kernel)
@@ -186,9 +176,9 @@ class VonMisesNoise(Noise):
             orders = 9.0 / math.sqrt(kernel.variance), 9.0 * math.sqrt(kappa) + 45.0
             series = CircularKernel(kernel.fourier(math.ceil(min(orders)) + 1))
             unit = 1.0 if kernel.normalised else kernel.density_peak()
-            return (1.0 / unit) * self._smoothed(series)
+            return (1.0 / unit) * self.conditional_kernel_mean(series)
         if not isinstance(kernel, CircularKernel):
-            raise self._refusal(kernel, 'a WrappedNormalKernel')
+            return None
         bessel = scipy.special.ive(np.arange(kernel.coefficients.size), kappa)
         return CircularKernel(bessel / bessel[0] * kernel.coefficients)
 
@@ -211,15 +201,13 @@ class MixtureNoise(Noise):
         components: Sequence[Noise],
         locations: ArrayLike | None = None,
     ) -> None:
-        array = as_floats('weights', weights)
-        if array.shape != (len(components),) or array.size == 0 or np.any(array <= 0):
-            raise KernelError(f'weights: expected {len(components)} positive numbers, got {array}')
+        array = as_floats('weights', weights, len(components))
+        if not np.all(array > 0):
+            raise KernelError(f'weights: expected positive numbers, got {array}')
         self.weights, self.components = array / array.sum(), tuple(components)
-        self.locations = None if locations is None else as_points('locations', locations)
-        if self.locations is not None and len(self.locations) != len(components):
-            raise KernelError(
-                f'locations: expected ({len(components)}, d), got {self.locations.shape}'
-            )
+        self.locations: FloatArray | None = None
+        if locations is not None:
+            self.locations = as_floats('locations', locations, len(components), 'd')
 
     def _smoothed(self, kernel: Kernel) -> Kernel:
         means = [part.conditional_kernel_mean(kernel) for part in self.components]
@@ -231,10 +219,10 @@ class MixtureNoise(Noise):
         """Draw a component and its noise. Shapes: -> (size, dimension)."""
         chosen = rng.choice(len(self.components), size=size, p=self.weights)
         noise = np.stack([part.sample(size, dimension, rng) for part in self.components])
-        found = noise[chosen, np.arange(size)]
+        found = np.asarray(noise[chosen, np.arange(size)])
         if self.locations is None:
-            return np.asarray(found)
-        return np.asarray(as_points('locations', self.locations, dimension)[chosen] + found)
+            return found
+        return found + as_floats('locations', self.locations, 'K', dimension)[chosen]
 
 
 class _Shifted(Kernel):
@@ -244,10 +232,7 @@ class _Shifted(Kernel):
         self.kernel, self.offset = kernel, offset
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        images = as_points('f_x, with locations of the mixture', z, len(self.offset))
-        return self.kernel.cross_gram(x, images + self.offset)
+        return self.kernel.cross_gram(x, as_floats('f_x', z, 'n', len(self.offset)) + self.offset)
 
     def diagonal(self, x: ArrayLike) -> FloatArray:
-        raise KernelError(
-            'tolerance: expected None for a mixture with locations: no incomplete Cholesky form'
-        )
+        raise NotImplementedError  # K(f, f) has no use

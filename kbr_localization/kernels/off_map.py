@@ -20,14 +20,7 @@ delta w is gamma_j m_{Y|U_j}(y), the conditional kernel mean evaluated at the ob
 
 from __future__ import annotations
 
-from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import (
-    as_columns,
-    as_floats,
-    as_gram,
-    as_positive,
-    FloatArray,
-)
+from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.linalg import RegularisedCholesky
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,15 +36,13 @@ def off_map_bayes_rule(
     `smoother`: B (n, m), one column b(U_j) for each point; `prior`: gamma (m,).
     Shapes: (n, m), (n, n), (m,), (n,) -> (m,).
     """
-    smooth, gamma = as_floats('smoother', smoother), as_floats('prior', prior)
-    matrix = as_gram('gram_y', as_floats('gram_y', gram_y))
-    if smooth.shape != (len(matrix), gamma.size):
-        raise KernelError(
-            f'smoother: expected shape ({len(matrix)}, {gamma.size}), got {smooth.shape}'
-        )
-    weights = np.maximum(gamma, 0.0)
-    mu, columns = np.maximum(smooth @ weights, 0.0), as_columns('k_y', k_y, len(matrix))
-    f = observation_weights(matrix, mu, columns, as_positive('delta', delta))
+    weights = np.maximum(as_floats('prior', prior, 'm'), 0.0)
+    smooth = as_floats('smoother', smoother, 'n', len(weights))
+    matrix = as_floats('gram_y', gram_y, len(smooth), len(smooth))
+    mu = np.maximum(smooth @ weights, 0.0)
+    f = observation_weights(
+        matrix, mu, as_floats('k_y', k_y, len(mu)), as_positive('delta', delta)
+    )
     return np.asarray(weights * (smooth.T @ f))
 
 

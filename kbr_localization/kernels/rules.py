@@ -25,23 +25,18 @@ import warnings
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
-    as_columns,
     as_floats,
     as_gram,
-    as_points,
     as_positive,
-    as_weights,
     FloatArray,
-    IndexArray,
     NoMassError,
     require_finite,
-    require_mass,
 )
-from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
-from kbr_localization.kernels.low_rank import (
-    incomplete_cholesky,
+from kbr_localization.kernels.linalg import (
     LowRankGram,
+    RegularisedCholesky,
     RegularisedLowRank,
+    solve_root_form,
 )
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,11 +52,11 @@ def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
 
     Shapes: (n, n). A factorisation that fails by rounding raises epsilon and logs it.
     """
-    matrix = gram if isinstance(gram, LowRankGram) else as_gram('gram', gram)
-    ridge = _size(matrix) * as_positive('epsilon', epsilon)
-    if isinstance(matrix, LowRankGram):
-        return RegularisedLowRank(matrix.factor, ridge, 'n * epsilon')
-    return RegularisedCholesky(matrix, ridge, 'n * epsilon')
+    epsilon = as_positive('epsilon', epsilon)
+    if isinstance(gram, LowRankGram):
+        return RegularisedLowRank(gram.factor, len(gram) * epsilon, 'n * epsilon')
+    matrix = as_gram('gram', gram)
+    return RegularisedCholesky(matrix, len(matrix) * epsilon, 'n * epsilon')
 
 
 def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> FloatArray:
@@ -70,7 +65,7 @@ def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> Flo
 
     Shapes: `k_x` (n,) or one column per query (n, q) -> the same. Source: [MbKSR] eq. 7.
     """
-    return regularised_gram_x.solve(as_columns('k_x', k_x, regularised_gram_x.size))
+    return regularised_gram_x.solve(k_x)
 
 
 def nonparametric_sum_rule(
@@ -82,8 +77,7 @@ def nonparametric_sum_rule(
     The same weights on the pairs (X_i, Y_i) represent the joint law (the kernel chain rule).
     Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
     """
-    values = as_columns('prior_at_sample', prior_at_sample, regularised_gram_x.size)
-    return regularised_gram_x.solve(values)
+    return regularised_gram_x.solve(prior_at_sample)
 
 
 def model_based_sum_rule(
@@ -91,23 +85,18 @@ def model_based_sum_rule(
     z: ArrayLike,
     f_x: ArrayLike,
     weights: ArrayLike,
-    tolerance: float | None = None,
 ) -> FloatArray:
     """
     Mb-KSR: evaluate m_Q = sum_j gamma_j m(. | x_j) at z, with no training data.
 
     `conditional_kernel_mean`: see `Noise.conditional_kernel_mean`; `f_x`: the noise-free images
-    f(x_j) of the prior's points; `weights` gamma. `tolerance`: when given, through an incomplete
-    Cholesky of z and f together, O((m + n) r^2) in place of O(m n).
+    f(x_j) of the prior's points; `weights` gamma.
     Shapes: (m, d), (n, d), (n,) -> (m,). Source: [MbKSR] eq. 21.
     """
-    images = as_points('f_x', f_x)
-    points, gamma = as_points('z', z, images.shape[1]), as_weights('weights', weights, len(images))
-    if tolerance is None:
-        return np.asarray(conditional_kernel_mean.cross_gram(points, images) @ gamma)
-    both = np.concatenate([points, images])
-    factor = incomplete_cholesky(conditional_kernel_mean, both, tolerance).factor
-    return np.asarray(factor[: len(points)] @ (factor[len(points) :].T @ gamma))  # noqa: E203
+    images = as_floats('f_x', f_x, 'n', 'd')
+    points = as_floats('z', z, 'm', images.shape[1])
+    gamma = as_floats('weights', weights, len(images))
+    return np.asarray(conditional_kernel_mean.cross_gram(points, images) @ gamma)
 
 
 def squared_bayes_rule(
@@ -123,21 +112,7 @@ def squared_bayes_rule(
     times this value, because its mu is n times ours.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13, "KBR".
     """
-    matrix, weights, columns = _checked(gram_y, mu, k_y)
-    delta = as_positive('delta', delta)
-    active = require_mass(weights, weights != 0)
-    half, signs = np.sqrt(np.abs(weights[active])), np.sign(weights[active])
-    observed = _scale(half, columns[active])
-    if isinstance(matrix, LowRankGram):
-        scaled = half[:, np.newaxis] * matrix.factor[active]
-        right = scaled.T @ _scale(signs, observed)
-        # (S^2 + delta)^-1 = -Im (S + i sqrt(delta))^-1 / sqrt(delta)
-        inner, delta = solve_root_form((scaled.T * signs) @ scaled, 1.0, delta, right)
-        solution = _scale(signs, scaled @ inner.imag) / -np.sqrt(delta)
-    else:
-        block = _active_block(matrix, active, half)
-        solution = solve_root_form(block, signs, delta, observed)[0].real
-    return _scatter(columns, active, _scale(half, solution))
+    return _bayes_rule(gram_y, mu, k_y, delta, is_squared=True)
 
 
 def thresholded_bayes_rule(
@@ -152,17 +127,7 @@ def thresholded_bayes_rule(
     the squared rule's delta.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".
     """
-    matrix, weights, columns = _checked(gram_y, mu, k_y)
-    delta = as_positive('delta', delta)
-    active = require_mass(weights, weights > 0)
-    half = np.sqrt(weights[active])
-    solver: RegularisedGram
-    if isinstance(matrix, LowRankGram):
-        solver = RegularisedLowRank(half[:, np.newaxis] * matrix.factor[active], delta, 'delta')
-    else:
-        solver = RegularisedCholesky(_active_block(matrix, active, half), delta, 'delta')
-    solution = solver.solve(_scale(half, columns[active]))
-    return _scatter(columns, active, _scale(half, solution))
+    return _bayes_rule(gram_y, mu, k_y, delta, is_squared=False)
 
 
 BAYES_RULES: dict[str, BayesRule] = {
@@ -205,10 +170,10 @@ def regularised_bayes_rule(
     Shapes: (n + s, n + s), (n,), (n + s,) or (n + s, q) -> as `k_y`: weights on X_i, then on t_j.
     Source: [kReg] eq. 11.
     """
-    prior = as_floats('mu', mu)
-    strength = as_floats('supervision_weight', supervision_weight)
+    prior = as_floats('mu', mu, 'n')
     matrix = gram_y if isinstance(gram_y, LowRankGram) else as_gram('gram_y', gram_y)
-    count = _size(matrix) - prior.size
+    count = len(matrix) - len(prior)
+    strength = as_floats('supervision_weight', supervision_weight)
     if count < 0 or strength.shape not in ((), (count,)) or np.any(strength <= 0):
         raise KernelError(
             f'supervision_weight: expected a positive number or positive ones ({count},), for the '
@@ -247,32 +212,42 @@ def warn_if_cancelling(share: float) -> None:
         )
 
 
-def _size(gram: FloatArray | LowRankGram) -> int:
-    return gram.size if isinstance(gram, LowRankGram) else len(gram)
-
-
-def _checked(
-    gram_y: GramMatrix, mu: ArrayLike, k_y: ArrayLike
-) -> tuple[FloatArray | LowRankGram, FloatArray, FloatArray]:
-    matrix = gram_y if isinstance(gram_y, LowRankGram) else as_gram('gram_y', gram_y)
-    size = _size(matrix)
-    return matrix, as_weights('mu', mu, size), as_columns('k_y', k_y, size)
-
-
-def _active_block(matrix: FloatArray, active: IndexArray, half: FloatArray) -> FloatArray:
-    """Return sqrt|mu_S| G_SS sqrt|mu_S|."""
-    block = matrix[active][:, active] if len(active) < len(matrix) else matrix.copy()
-    require_finite('gram_y', block)
-    block *= half[:, np.newaxis]
-    block *= half
-    return block
-
-
-def _scale(half: FloatArray, columns: FloatArray) -> FloatArray:
-    return np.asarray((columns.T * half).T)
-
-
-def _scatter(like: FloatArray, active: IndexArray, values: FloatArray) -> FloatArray:
-    result = np.zeros_like(like)
-    result[active] = values
-    return result
+def _bayes_rule(
+    gram_y: GramMatrix, mu: ArrayLike, k_y: ArrayLike, delta: float, is_squared: bool
+) -> FloatArray:
+    """Solve on the points whose prior weight counts, between D = diag(sqrt|mu|) on both sides."""
+    gram = gram_y if isinstance(gram_y, LowRankGram) else as_gram('gram_y', gram_y)
+    weights = as_floats('mu', mu, len(gram))
+    columns = as_floats('k_y', k_y, len(gram), ...)
+    delta = as_positive('delta', delta)
+    active = np.flatnonzero(weights if is_squared else weights > 0)
+    if active.size == 0:
+        raise NoMassError(
+            f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative '
+            f'and {int(np.sum(weights == 0))} zero ones: the prior has no mass near the sample; '
+            'raise epsilon or widen the kernel'
+        )
+    signs = np.sign(weights[active])[:, np.newaxis]
+    root = np.sqrt(np.abs(weights[active]))[:, np.newaxis]
+    right = root * columns.reshape(len(gram), -1)[active]
+    if isinstance(gram, LowRankGram):
+        factor = root * gram.factor[active]
+        if is_squared:
+            # (S^2 + delta)^-1 = -Im (S + i sqrt(delta))^-1 / sqrt(delta)
+            signed = signs * factor
+            inner, used = solve_root_form(factor.T @ signed, 1.0, delta, signed.T @ right)
+            solution = signed @ inner.imag / -np.sqrt(used)
+        else:
+            solution = RegularisedLowRank(factor, delta, 'delta').solve(right)
+    else:
+        block = gram[active][:, active] if len(active) < len(gram) else gram.copy()
+        require_finite('gram_y', block)
+        block *= root
+        block *= root.T
+        if is_squared:
+            solution = solve_root_form(block, signs[:, 0], delta, right)[0].real
+        else:
+            solution = RegularisedCholesky(block, delta, 'delta').solve(right)
+    result = np.zeros((len(gram), right.shape[1]))
+    result[active] = root * solution
+    return result.reshape(columns.shape)

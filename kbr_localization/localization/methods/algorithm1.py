@@ -20,8 +20,8 @@ from kbr_localization import se2
 from kbr_localization.configuration import parameter, with_default
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.filters import ModelTransition
+from kbr_localization.kernels.inference import AdditiveNoiseModel
 from kbr_localization.kernels.kernel_mean import KernelMean
-from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import normalise, squared_bayes_rule
 from kbr_localization.localization.filter.points import Points
@@ -89,7 +89,7 @@ class Algorithm1(MapLocalizer):
         self.kernels = MapKernels(kernel_map, self.config)
         self.gaps = self.kernels.gaps
         noise = GaussianNoise(kernel_map.motion_noise.step)
-        self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)
+        self._transition = ModelTransition(AdditiveNoiseModel(moved, noise))
         self.alpha: FloatArray | None = None
         self.mu: FloatArray | None = None  # the prior weights of the next image
 
