@@ -179,6 +179,16 @@ def test_the_test_is_the_stretch_with_most_frames_at_mapped_places(first_seen, s
     assert trial.best_stretch(np.array(first_seen)) == stretch
 
 
+def test_the_places_of_an_advice_are_marked_all_over_it():
+    line = np.column_stack([np.arange(0.0, 200.0), np.zeros((200, 2))])
+    line[3] = np.nan
+    marks = np.sort(trial.spread_out(line)[:, 0])
+    assert len(marks) == 8 and (marks[0], marks[-1]) == (0.0, 199.0)
+    assert np.diff(marks).min() >= 5.0 and np.diff(marks).max() < 60.0
+    assert trial.spread_out(line[:4]).tolist() == [[0.0, 0.0]]
+    assert len(trial.spread_out(line[3:4])) == 0
+
+
 def test_a_robot_has_come_back_when_it_was_away():
     out = np.column_stack([np.arange(0, 8, 0.5), np.zeros((16, 2))])
     stands = np.tile(out[-1], (4, 1))

@@ -320,7 +320,7 @@ def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
 def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> Iterator[Advice]:
     """Name ways of the map that were not tested, and those driven in one direction only."""
     poses, turn = kernel_map.poses, np.array([0.0, 0.0, np.pi])
-    step = float(np.median(np.hypot(*np.diff(poses[:, :2], axis=0).T)))
+    steps = np.append(0.0, np.diff(se2.travelled(poses)))
     once = np.array([not same_place(tested, pose).any() for pose in poses])
     # the ways there and back lie side by side
     one_way = np.array([not same_place(poses, pose + turn, 2.0).any() for pose in poses])
@@ -330,7 +330,7 @@ def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> Iterator[Adv
          'robot is to be localized when it comes that way'),
     ):  # fmt: skip
         if where.mean() > _MENTIONED:
-            yield f'{where.sum() * step:.0f} m of the map {what}', poses[where]
+            yield f'{steps[where].sum():.0f} m of the map {what}', poses[where]
 
 
 def _advice_of_failures(record: RunRecord, errors: RunErrors) -> Iterator[Advice]:
@@ -389,9 +389,9 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     """Collect what the page of a trial shows: its test, figures, facts and advice."""
     data = run_data(trial.record)
     marks = [
-        [*place[:2].tolist(), number]
+        [*place, number]
         for number, (_, places) in enumerate(trial.advice, start=1)
-        for place in _apart(places)
+        for place in spread_out(places).tolist()
     ]
     data['plans'][0]['layers'].append(
         {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': '', 'width': 1.0}
@@ -419,12 +419,15 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _apart(places: FloatArray) -> list[FloatArray]:
-    """Choose at most eight places, each 5 m or more from the others."""
-    chosen: list[FloatArray] = []
-    for place in places[np.isfinite(places).all(axis=1)]:
-        if len(chosen) < 8 and all(np.hypot(*(place - one)[:2]) >= AWAY_M for one in chosen):
-            chosen.append(place)
+def spread_out(places: FloatArray) -> FloatArray:
+    """Choose at most eight places (k, 2) all over (n, 3), each 5 m or more from the others."""
+    points = places[np.isfinite(places).all(axis=1), :2]
+    chosen, nearest = points[:1], np.full(len(points), np.inf)
+    while 0 < len(chosen) < 8:
+        nearest = np.minimum(nearest, np.hypot(*(points - chosen[-1]).T))
+        if nearest.max() < AWAY_M:
+            break
+        chosen = np.vstack([chosen, points[np.argmax(nearest)]])
     return chosen
 
 
