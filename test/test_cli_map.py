@@ -265,7 +265,7 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
         (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
         (('--at', '1e30,2,3'), "--at '1e30,2,3': expected SECONDS,X,Y"),
         (('--at', '-1,2,3'), "--at '-1,2,3': expected SECONDS,X,Y"),
-        (('--at', '1,nan,3'), "--at '1,nan,3': expected SECONDS,X,Y"),
+        (('--at', '1,3,nan'), "--at '1,3,nan': expected SECONDS,X,Y"),
         (('--at', '1,2,1e300'), 'metres of at most 1e+07'),
         (('--at', '1,2,3', '--reference-topic', '/known'), 'options of a bag: expected --bag'),
         (('--at', '1,2,3', '--at', '2,2,3'), '2 of 2 known poses'),

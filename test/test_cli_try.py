@@ -68,7 +68,8 @@ def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
     found, told = tried
     page = page_of(ring / 'try/report.html')
     assert page['tiles'][3] == ['median error', found['position_median_m'], 'm']
-    assert {'Topics', 'Stamps', 'Odometry', 'Images'} <= set(page['facts'])
+    assert {'Topics', 'Stamps', 'Odometry', 'Images'} == set(page['facts'])
+    assert 'm against known poses' in page['subtitle'] and '% of the drive' in page['subtitle']
     # half of the ring was driven once, all of it in one direction only
     again, other = page['advice'][:2]
     assert again.startswith('21 m of the map were not tested') or again.startswith('2')
@@ -84,10 +85,7 @@ def test_without_known_poses_the_drive_itself_gives_them(tmp_path):
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found['position_median_m'] < 0.5 and found['localized'] > 0.3
-    assert (
-        'pose graph of the whole drive'
-        in page_of(tmp_path / 'r.html')['facts']['Poses']['reference']
-    )
+    assert 'against the pose graph of all that was' in page_of(tmp_path / 'r.html')['subtitle']
 
 
 def test_of_two_drives_one_is_mapped_and_the_other_localized(ring, tmp_path):
@@ -99,6 +97,12 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(ring, tmp_path):
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found['test_frames'] == len(second) and found['position_median_m'] < 0.3
+    # both are looked at, and nothing is said of a part of the drive
+    page = page_of(tmp_path / 'r.html')
+    assert 'the test (another drive)' in page['subtitle'] and found['test_of_drive'] is None
+    assert {'Stamps of run', 'Images of second'} <= set(page['facts'])
+    assert page['facts']['Stamps of run'] == page['facts']['Stamps of second']
+    assert len(page['tiles']) == 7
 
 
 def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):

@@ -28,13 +28,8 @@ class Storage(str, Enum):
     SQLITE3 = 'sqlite3'
 
 
-NewFolder = Annotated[
-    Path, typer.Argument(metavar='OUT', help='What to make.', show_default=False)
-]
-RobotSeed = Annotated[
-    Optional[int],
-    typer.Option(min=0, help='Seed of a robot drawn at random for the test run or the map.'),
-]
+NewFolder = Annotated[Path, typer.Argument(metavar='OUT', help='What to make.')]
+RobotSeed = Annotated[Optional[int], typer.Option(min=0, help='Draw the robot at random.')]
 
 
 def synth(
@@ -42,9 +37,7 @@ def synth(
     seed: Seed = 0,
     robot: RobotSeed = None,
     map_robot: RobotSeed = None,
-    small: Annotated[
-        bool, typer.Option('--small', help='A small building and small images, in seconds.')
-    ] = False,
+    small: Annotated[bool, typer.Option('--small', help='Small rooms and images.')] = False,
 ) -> None:
     """
     Render runs through a building with look-alike corridors, in COLD's format.
@@ -70,12 +63,8 @@ def synth(
 def convert(
     run: Run,
     out: NewFolder,
-    to: Annotated[
-        Format, typer.Option('--to', help='What to make: a rosbag2 or a run in the COLD format.')
-    ] = Format.BAG,
-    storage: Annotated[
-        Optional[Storage], typer.Option(help='Storage of the bag.', show_default='mcap')
-    ] = None,
+    to: Annotated[Format, typer.Option('--to', help='A rosbag2, or a COLD run.')] = Format.BAG,
+    storage: Annotated[Optional[Storage], typer.Option(help='Of a bag: mcap.')] = None,
     *,
     reading: Reading,
 ) -> None:
@@ -113,10 +102,7 @@ def play(
     duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
     loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
     compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
-    remap: Annotated[
-        Optional[list[str]],
-        typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
-    ] = None,
+    remap: Annotated[Optional[list[str]], typer.Option('--remap', '-r', help='FROM:=TO')] = None,
     reading: Reading,
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""

@@ -49,14 +49,8 @@ def build(
     runs: Runs,
     *,
     out: Out,
-    poses: Annotated[
-        Poses,
-        typer.Option(help='Of the runs: known ones, or from odometry and places seen again.'),
-    ] = Poses.KNOWN,
-    pose_frame: Annotated[
-        str,
-        typer.Option(help='With --poses odometry: poses of the camera, or of base_link (base).'),
-    ] = 'camera',
+    poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.KNOWN,
+    pose_frame: Annotated[str, typer.Option(help='If of odometry: camera or base.')] = 'camera',
     max_images: MaxImages = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -195,9 +189,7 @@ def measure(map_file: MapFile, *, out: Out) -> None:
 def prune(
     map_file: MapFile,
     *,
-    max_images: Annotated[
-        int, typer.Option(min=1, help='Keep so many images.', show_default=False)
-    ],
+    max_images: Annotated[int, typer.Option(min=1, help='Keep so many images.')],
     out: Out,
 ) -> None:
     """Keep fewer images of a map, chosen to cover it, and print what that loses."""
@@ -223,24 +215,11 @@ def align(
     map_file: MapFile,
     *,
     out: Out,
-    at: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            metavar='SECONDS,X,Y',
-            help='A known position, at a time of the map or so long after its first image.',
-        ),
-    ] = None,
+    at: Annotated[Optional[list[str]], typer.Option(help='A position: SECONDS,X,Y')] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
-    bag: Annotated[
-        Optional[Path],
-        typer.Option(help='A bag or run of the map with known poses now and then.'),
-    ] = None,
-    onto: Annotated[
-        Optional[Path], typer.Option(help='A map of the same place, to whose frame to move.')
-    ] = None,
-    scale: Annotated[
-        bool, typer.Option('--scale', help='Also take over the metres of the known poses.')
-    ] = False,
+    bag: Annotated[Optional[Path], typer.Option(help='A run with known poses.')] = None,
+    onto: Annotated[Optional[Path], typer.Option(help='A map of the same place.')] = None,
+    scale: Annotated[bool, typer.Option('--scale', help='Take over the metres too.')] = False,
     reading: Reading,
 ) -> None:
     """
@@ -305,14 +284,13 @@ def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
             seconds, x, y = text.split(',')
             stamps.append(parse_seconds(seconds))
             poses.append((float(x), float(y), math.nan))
-        except ValueError:
-            poses.append((math.nan, math.nan, math.nan))
-        # a comparison with NaN is false
-        if not all(abs(metres) <= FARTHEST_M for metres in poses[-1][:2]):
+            if not math.hypot(*poses[-1][:2]) <= FARTHEST_M:  # nor NaN
+                raise ValueError
+        except ValueError as error:
             raise KbrError(
                 f'--at {text!r:.80}: expected SECONDS,X,Y as in 12.5,3.0,-1.2, seconds in '
                 f'[0, {LATEST_S}) and metres of at most {FARTHEST_M:g}'
-            )
+            ) from error
     return np.array(stamps, dtype=np.int64), np.array(poses)
 
 
@@ -322,9 +300,7 @@ def extend(
     run: Run,
     *,
     out: Out,
-    poses: Annotated[
-        Poses, typer.Option(help='Of the run: known ones, or from odometry and the map.')
-    ] = Poses.ODOMETRY,
+    poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.ODOMETRY,
     jobs: Jobs = None,
     reading: Reading,
 ) -> None:
@@ -351,16 +327,9 @@ def extend(
 def grown(
     map_file: MapFile,
     *,
-    merge: Annotated[
-        bool, typer.Option('--merge', help='Take the added images into the map for good.')
-    ] = False,
-    drop: Annotated[
-        bool, typer.Option('--drop', help='Delete the file with the added images.')
-    ] = False,
-    added: Annotated[
-        Optional[Path],
-        typer.Option(help='The file with them, as out of grow_into; by default MAP_grown.h5.'),
-    ] = None,
+    merge: Annotated[bool, typer.Option('--merge', help='Add them to the map.')] = False,
+    drop: Annotated[bool, typer.Option('--drop', help='Delete them.')] = False,
+    added: Annotated[Optional[Path], typer.Option(help='If not in MAP_grown.h5.')] = None,
 ) -> None:
     """
     Print how many images a node has added to a map; merge or drop them.

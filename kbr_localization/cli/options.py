@@ -35,37 +35,23 @@ class Poses(str, Enum):
 
 
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
-Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]
-Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP, show_default=False)]
-MapFile = Annotated[
-    Path, typer.Argument(metavar='MAP', help='A map made by `kbr map build`.', show_default=False)
-]
-Out = Annotated[Path, typer.Option(help='What to write.', show_default=False)]
-MaxImages = Annotated[
-    Optional[int], typer.Option(min=1, help='Keep so many images, chosen to cover the runs.')
-]
+Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP)]
+Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP)]
+MapFile = Annotated[Path, typer.Argument(metavar='MAP', help='A map of `kbr map build`.')]
+Out = Annotated[Path, typer.Option(help='What to write.')]
+MaxImages = Annotated[Optional[int], typer.Option(min=1, help='Keep so many images at most.')]
 Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
 Settings = Annotated[
-    Optional[list[str]],
-    typer.Option('--set', metavar='NAME=VALUE', help='Set a parameter; see `kbr parameters`.'),
+    Optional[list[str]], typer.Option('--set', help='NAME=VALUE: see `kbr parameters`.')
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
 Methods = Annotated[str, typer.Option(help='all, or some of `kbr methods`, with commas between.')]
 Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
 Trials = Annotated[int, typer.Option(min=1, max=10_000, help='Random maps, or candidates.')]
-Sizes = Annotated[
-    Optional[str],
-    typer.Option(metavar='N,N', help='Map sizes in images.', show_default=False),
-]
-Jobs = Annotated[
-    Optional[int],
-    typer.Option(min=1, max=256, help='Parallel processes.', show_default='one per core'),
-]
-Scheduler = Annotated[
-    Optional[str],
-    typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
-]
+Sizes = Annotated[Optional[str], typer.Option(help='Images of the maps, as 50,100,200.')]
+Jobs = Annotated[Optional[int], typer.Option(min=1, max=256, help='Processes: one per core.')]
+Scheduler = Annotated[Optional[str], typer.Option(help='Use a Dask cluster: tcp://host:8786.')]
 
 
 def split_names(option: str, text: str) -> list[str]:
@@ -82,6 +68,12 @@ def sizes_of(text: str) -> tuple[int, ...]:
         return tuple(sorted({int(part) for part in text.split(',')}))
     except ValueError as error:
         raise KbrError(f'--sizes {text!r:.80}: expected whole numbers like 50,100,200') from error
+
+
+Cameras = Annotated[
+    Optional[str],
+    typer.Option('--cameras', '--image-topic', help='Folders or topics, as front,rear.'),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,27 +134,10 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
 
     def options(
         *,
-        cameras: Annotated[
-            Optional[str],
-            typer.Option(
-                '--cameras',
-                '--image-topic',
-                metavar='NAME,NAME',
-                help='Cameras to use, folders of a COLD run or topics of a bag; default: the one.',
-            ),
-        ] = None,
-        odometry_topic: Annotated[
-            Optional[str],
-            typer.Option(metavar='TOPIC', help='Odometry of a bag, if there are several.'),
-        ] = None,
-        reference_topic: Annotated[
-            Optional[str],
-            typer.Option(metavar='TOPIC', help='Known poses of a bag, if there are several.'),
-        ] = None,
-        spacing: Annotated[
-            Optional[float],
-            typer.Option(metavar='METRES', help='Between the images of a folder without poses.'),
-        ] = None,
+        cameras: Cameras = None,
+        odometry_topic: Annotated[Optional[str], typer.Option(help='Odometry of a bag.')] = None,
+        reference_topic: Annotated[Optional[str], typer.Option(help='Poses of a bag.')] = None,
+        spacing: Annotated[Optional[float], typer.Option(help='Metres between images.')] = None,
     ) -> None: ...
 
     added = inspect.signature(options).parameters

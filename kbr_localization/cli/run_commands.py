@@ -126,17 +126,10 @@ def parameters(
 @reads_runs
 def evaluate(
     run: Run,
-    trajectory: Annotated[
-        Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.', show_default=False)
-    ],
+    trajectory: Annotated[Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.')],
     *,
-    map_file: Annotated[
-        Optional[Path],
-        typer.Option('--map', help='Also report the recall of the image retrieval on this map.'),
-    ] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, help='Seconds by which stamps may differ.')
-    ] = 0.01,
+    map_file: Annotated[Optional[Path], typer.Option('--map', help='For its recall.')] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, help='Of stamps, seconds.')] = 0.01,
     json: Json = False,
     reading: Reading,
 ) -> None:
@@ -190,14 +183,10 @@ def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
 @reads_runs
 def report(
     map_file: MapFile,
-    run: Annotated[
-        Optional[Path], typer.Argument(metavar='[RUN]', help=RUN_HELP, show_default=False)
-    ] = None,
+    run: Annotated[Optional[Path], typer.Argument(metavar='[RUN]', help=RUN_HELP)] = None,
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
-    rerun: Annotated[
-        Optional[Path], typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
-    ] = None,
+    rerun: Annotated[Optional[Path], typer.Option(help='A recording for rerun.')] = None,
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     settings: Settings = None,
@@ -243,10 +232,7 @@ def try_(
     run: Run,
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('try/report.html'),
-    twice: Annotated[
-        Optional[Path],
-        typer.Option(metavar='RUN', help='A second drive to localize on a map of all of RUN.'),
-    ] = None,
+    twice: Annotated[Optional[Path], typer.Option(help='Another run, to localize.')] = None,
     jobs: Jobs = None,
     json: Json = False,
     reading: Reading,
@@ -281,19 +267,10 @@ def try_(
 @reads_runs
 def compare(
     *,
-    train: Annotated[
-        Optional[list[Path]],
-        typer.Option(metavar='RUN...', help='For the map.', show_default=False),
-    ] = None,
-    test: Annotated[
-        list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
-    ],
-    out: Annotated[
-        Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
-    ],
-    map_file: Annotated[
-        Optional[Path], typer.Option('--map', help='Take this map instead of building one.')
-    ] = None,
+    train: Annotated[Optional[list[Path]], typer.Option(help='Runs for the map.')] = None,
+    test: Annotated[list[Path], typer.Option(help='Runs to localize.')],
+    out: Out,
+    map_file: Annotated[Optional[Path], typer.Option('--map', help='Or this.')] = None,
     sizes: Sizes = None,
     trials: Trials = 10,
     methods: Methods = 'all',
@@ -308,11 +285,9 @@ def compare(
     Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
 
     Every trial keeps a random subset of the training images as the map; every method localizes
-    the test runs on it from a global start. OUT gets a table, a figure and all numbers.
-    lost_fraction is the fraction of frames more than 1 m off after localizing, that is once 5 m
-    (half of a run of less than 10 m) went by without one; a trial that never localizes counts as
-    lost. wrong_called_localized is the fraction of the wrong answers, more than 1 m off, that were
-    called localized. The RMSE of the last columns is over all frames, the global start included.
+    the test runs on it from a global start. OUT gets a table, a figure and all numbers; a stopped
+    comparison goes on. lost_fraction: of frames more than 1 m off once the error was below 1 m for
+    5 m, 1 where it never was. wrong_called_localized: of the answers more than 1 m off.
     """
     from kbr_localization.datasets.frame import identity
     from kbr_localization.evaluation import comparison, figures
@@ -367,9 +342,7 @@ def tune(
     trials: Trials = 60,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    resume: Annotated[
-        bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
-    ] = True,
+    resume: Annotated[bool, typer.Option('--resume/--fresh', help='Go on, or anew.')] = True,
     settings: Settings = None,
     seed: Seed = 0,
     json: Json = False,

@@ -141,9 +141,8 @@ def compare(
     with (out / 'trials.jsonl').open('a+b') as journal:
         in_use = f'{out} is in use by another process: wait for it, or give a new folder'
         claim(journal, EvaluationError(in_use))
-        done = _finished(journal)
         made = {'code': code_state(), 'map': made_of, 'test': [identity(run) for run in test]}
-        _keep_plan(out / 'plan.json', json.dumps(made | asdict(plan), indent=2), bool(done))
+        done = _finished(journal, json.loads(json.dumps(made | asdict(plan))), out)
         if not (out / MAP).exists():
             whole = make_map()
             plan.check_sizes(len(whole))
@@ -168,26 +167,20 @@ def compare(
     return rows
 
 
-def _finished(journal: BinaryIO) -> dict[Task, Metrics]:
-    """Metrics of the trials that are done; what is no trial is done again."""
-    done: dict[Task, Metrics] = {}
-    for line in read_json_lines(journal):
-        with suppress(KeyError, TypeError):
+def _finished(journal: BinaryIO, plan: dict[str, Any], out: Path) -> dict[Task, Metrics]:
+    """Metrics of the trials in a journal, whose first line is what must not change."""
+    lines, done = read_json_lines(journal), {}
+    if not lines:
+        journal.write(json.dumps(plan).encode() + b'\n')
+    elif lines[0] != plan:
+        raise EvaluationError(
+            f'{out} holds another comparison: expected the same runs, sizes, trials, methods, '
+            'parameters, seed and code of this package to go on with, or a new folder'
+        )
+    for line in lines[1:]:
+        with suppress(KeyError, TypeError):  # it was cut off: the trial is done again
             done[Task(*line['task'])] = line['metrics']
     return done
-
-
-def _keep_plan(file: Path, text: str, begun: bool) -> None:
-    """Write what must not change before a comparison goes on, or compare it with what is there."""
-    known = file.read_text(encoding='utf-8') if file.exists() else text
-    # before there is a map or a trial nothing was done that another plan could spoil
-    if known != text and (begun or '"code"' not in known or (file.parent / MAP).exists()):
-        raise EvaluationError(
-            f'{file.parent} holds another comparison (see {file.name}): expected the same runs, '
-            'sizes, trials, methods, parameters, seed and code of this package to go on with, or '
-            'a new folder'
-        )
-    write_text(file, text)
 
 
 def _described(

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from importlib import resources
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization import __version__, se2
@@ -42,18 +42,11 @@ from numpy.typing import NDArray
 PLACE = '"the data goes here"'
 
 
-@dataclass(frozen=True)
-class ImagePair:
-    """
-    A frame of a run and the map image that is most similar to it.
-
-    `frame`, `match`: grey or BGR images; the match is the map's thumbnail, None in a map without.
-    `pose`: (3,) true pose of the frame, or None. `map_pose`: (3,) of the match. `similarity`:
-    their kernel value.
-    """
+class ImagePair(NamedTuple):
+    """A frame, its true pose (3,) or None, and the map image that is most similar to it."""
 
     frame: NDArray[np.uint8]
-    match: NDArray[np.uint8] | None
+    match: NDArray[np.uint8] | None  # a thumbnail, None in a map without
     pose: FloatArray | None
     map_pose: FloatArray
     similarity: float

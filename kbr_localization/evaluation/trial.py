@@ -235,19 +235,14 @@ def _judge(
         'test_of_drive': len(test) / len(drives[0]) if len(drives) == 1 else None,
         'test_at_mapped_places': float(again.mean()),
         'localized': record.trajectory.statuses.count('localized') / len(test),
+        'errors_against': 'known poses' if known else 'the pose graph of all that was driven',
         **run_metrics(errors),
         'wall_ms_per_frame': float(milliseconds.mean()),
         'wall_ms_per_frame_95': slowest,
         'fastest_camera_hz': 1000.0 / slowest,
     }
-    frame = f' in the frame {test.reference_frame}' if test.reference_frame else ''
-    facts = {
+    facts: dict[str, dict[str, str]] = {
         'Topics': {},
-        'Poses': {
-            'reference': f'known poses{frame}'
-            if known
-            else 'none, or few: errors are against the pose graph of the whole drive'
-        },
         'Odometry': {
             name.replace('_', ' '): values['words']
             for name, values in kernel_map.calibration.described(not known).items()
@@ -437,6 +432,7 @@ def verdict(summary: dict[str, Any]) -> str:
     found = 'never localized' if after is None else f'localized after {after:.1f} m'
     if after is not None and error is not None:
         found += f' and in {summary["localized"]:.0%} of the frames; median error {error:.2f} m'
+        found += f' against {summary["errors_against"]}'
     part = summary['test_of_drive']
     return (
         f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
