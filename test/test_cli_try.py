@@ -175,6 +175,8 @@ def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
         ([8, 8, 8, 8, 0, 1, 2, 3], (4, 8)),
         ([9, 9, 9, 0, 1, 2, 9, 9, 9], (3, 6)),
         ([4, 4, 4, 4], (4, 4)),
+        # what was not seen before counts against a stretch
+        ([10, 10, 10, 10, 0, 1, 10, 10, 2, 3], (4, 6)),
         # a stretch that only comes back to itself is no test of what was mapped before it
         ([9, 9, 0, 1, 9, 9, 4, 5, 2], (6, 9)),
     ],
