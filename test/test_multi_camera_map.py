@@ -17,7 +17,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
+from kbr_localization.vision.describer import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, TINY_VISION, TinyRun
 import numpy as np

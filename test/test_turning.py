@@ -6,12 +6,12 @@ from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.headings import correct_headings, follow_images
 from kbr_localization.localization.mapping.odometry_model import RUN
-from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.robust_line import robust_line
 from kbr_localization.vision.turning import (
     disagreement,
+    find_view,
     follow,
     Points,
+    robust_line,
     small,
     turned,
     View,

@@ -121,12 +121,12 @@ def test_the_map_keeps_the_network_and_its_hash(tmp_path):
         (
             feature_network(KERNELS.repeat(3, axis=1)),
             {'network_input': 'grey'},
-            'its input has 3 channels: expected 1',
+            'onnxruntime cannot run it',
         ),
         (
             convolution_network(KERNELS, 64),
             {'config': WHOLE},
-            r'its input is \(1, 1, 64, 64\), but network_size and network_input say \(1, 1, 32',
+            'onnxruntime cannot run it',
         ),
         (
             convolution_network(np.full_like(KERNELS, np.nan), 32),

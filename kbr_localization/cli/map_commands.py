@@ -111,7 +111,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     from kbr_localization.configuration import to_mapping
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import described_point
-    from kbr_localization.vision.multi_camera import sections_of
+    from kbr_localization.vision.describer import sections_of
     from kbr_localization.vision.network import HASH
 
     runs = {}

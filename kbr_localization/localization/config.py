@@ -8,7 +8,7 @@ from typing import Any
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
+from kbr_localization.vision.describer import TYPICAL_SIMILARITY
 import numpy as np
 from scipy.spatial import cKDTree
 

@@ -22,7 +22,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.maps import MapInUse
 from kbr_localization.ros.session import Answer
-from kbr_localization.vision.multi_camera import missing_cameras
+from kbr_localization.vision.describer import missing_cameras
 import numpy as np
 
 SURE_MASS = 0.95

@@ -4,18 +4,15 @@ From an image to a descriptor that has a positive definite kernel.
 Descriptors that count visual words have the spatial pyramid matching kernel: how many words two
 images share in the same parts of the image (`spatial_pyramid` shows why it is positive definite).
 HOG and network outputs of the whole image have the cosine kernel (`factory`), several cameras
-the product of their kernels (`multi_camera`). `config.DESCRIPTORS` lists the descriptors.
+the product of their kernels (`describer`).
+
+A new descriptor is a `Describer` with a name in `config.DESCRIPTORS` and a line in `fit_describer`
+and in `describer_from_state` of `factory`. A new descriptor of patches, whose words are counted,
+is a class in `local_descriptors` and a line in `pyramid_describer.local_descriptor`.
 """
 
-from kbr_localization.vision.config import PAPER, VisionConfig
+from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.factory import describer_from_state, fit_cameras, fit_describer
 
-__all__ = [
-    'PAPER',
-    'Describer',
-    'VisionConfig',
-    'describer_from_state',
-    'fit_cameras',
-    'fit_describer',
-]
+__all__ = ['Describer', 'VisionConfig', 'describer_from_state', 'fit_cameras', 'fit_describer']

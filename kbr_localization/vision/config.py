@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
 
 LEARNED = 'learned_pyramid'
 DESCRIPTORS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
-MOST_SAMPLES = 1_000_000
-"""Patches that a vocabulary is learnt from; half a gigabyte of them."""
 PREFIX = 'vision.'
 """Of the names of these parameters, for a user."""
 
@@ -22,23 +19,20 @@ class VisionConfig:
     How an image becomes a descriptor.
 
     Map images and queries are described with one configuration, which the map keeps. Raises
-    ConfigurationError for a value outside its range. `PAPER`: [MbKSR] section 6.3.
+    ConfigurationError for a value outside its range.
     """
 
     descriptor: str = parameter(
         'sift_pyramid',
         'spatial pyramid of words of dense SIFT (own or OpenCV), of DAISY or of the local '
-        'features of a network in an ONNX file; HOG of the whole image; or what a network in an '
-        'ONNX file says of it',
+        'features of a network; HOG of the whole image; or the output of a network for it',
         choices=DESCRIPTORS,
     )
     working_width: int = parameter(
         320, 'wider images are scaled down to this many columns', low=32, high=8192
     )
     scale_up: bool = parameter(
-        True,
-        'scale images up whose longer side has fewer pixels than that, but for learned_pyramid: '
-        'to a camera of few pixels a patch is otherwise a large part of the image',
+        True, 'scale images up whose longer side has fewer pixels, but for learned_pyramid'
     )
     any_scale: bool = parameter(
         False, 'accept images of another size than the map has if their aspect ratio is the same'
@@ -56,11 +50,7 @@ class VisionConfig:
         1.2, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
     )
     gradient_sign: float = parameter(
-        0.3,
-        'sift_pyramid: how much it counts which side of an edge is the brighter one; 1 as much as '
-        'the direction of the edge, 0 not at all, since lamps at night turn it around',
-        low=0.0,
-        high=1.0,
+        0.3, 'sift_pyramid: weight of which side of an edge is brighter, 0 to ignore it', 0.0, 1.0
     )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
@@ -68,8 +58,8 @@ class VisionConfig:
     )
     patch_components: int = parameter(
         24,
-        'principal components of a patch that words are told apart by; 0: all numbers, as of '
-        'learned features always',
+        'principal components of a patch that words are told apart by, 0 for all numbers; '
+        'learned features keep all',
         0,
         256,
     )
@@ -78,9 +68,8 @@ class VisionConfig:
     )
     strips: int = parameter(
         2,
-        'horizontal strips (S) that the coarser levels of the pyramid keep, since a camera that '
-        'turns leaves what it sees in its strip; a power of two, at most 2**L; 1 is the pyramid '
-        'of the papers',
+        'horizontal strips (S) that the coarser levels keep; a power of two, at most 2**L; 1 is '
+        'the pyramid of the papers',
         low=1,
         high=8,
     )
@@ -88,12 +77,10 @@ class VisionConfig:
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
     )
     relative_counts: bool = parameter(
-        True,
-        "count words relative to their mean count in the map's images, so that rare ones tell "
-        'places apart as much as common ones',
+        True, "count words relative to their mean count in the map's images"
     )
     vocabulary_samples: int = parameter(
-        60_000, 'patches that the vocabulary is learnt from', low=100, high=MOST_SAMPLES
+        60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
     )
     projection: str = parameter(
         'perspective',
@@ -119,28 +106,15 @@ class VisionConfig:
         224, 'side of the square input of the network of the descriptor onnx', 8, 2048
     )
     network_width: int = parameter(
-        640,
-        'columns of the image that the network of learned_pyramid gets, if it takes any',
-        32,
-        8192,
+        640, 'columns of the image for a network of learned_pyramid that takes any size', 32, 8192
     )
-    network_threads: int = parameter(2, 'threads that the network of learned_pyramid uses', 1, 256)
+    network_threads: int = parameter(2, 'threads that the network uses', 1, 256)
     network_input: str = parameter(
         'imagenet',
         'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]; '
         'a network of local features with one channel gets grey',
         choices=('imagenet', 'rgb', 'grey'),
     )
-
-    @property
-    def prepared_width(self) -> int:
-        """Columns that wider images are scaled down to."""
-        return self.network_width if self.descriptor == LEARNED else self.working_width
-
-    @property
-    def least_side(self) -> int:
-        """Pixels that smaller images are scaled up to; 0 where none is, as for a network."""
-        return self.working_width if self.scale_up and self.descriptor != LEARNED else 0
 
     def __post_init__(self) -> None:
         """Refuse values out of range or at odds with each other."""
@@ -155,36 +129,3 @@ class VisionConfig:
                 f'parameter {PREFIX}strips: expected one of {", ".join(map(str, possible))} with '
                 f'levels={self.levels}, got {self.strips}'
             )
-
-
-PAPER = VisionConfig(
-    descriptor='opencv_sift_pyramid',
-    working_width=8192,
-    scale_up=False,
-    illumination='none',
-    patch_size=16,
-    spacing=8,
-    words=200,
-    vocabulary_tree=False,
-    patch_components=0,
-    gradient_sign=1.0,
-    levels=2,
-    strips=1,
-    root_counts=False,
-    relative_counts=False,
-)
-"""
-Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts of 200 words on
-three levels ([MbKSR] 6.3).
-"""
-BEFORE: dict[str, Any] = {
-    'scale_up': False,
-    'patch_components': 0,
-    'vocabulary_tree': False,
-    'gradient_sign': 1.0,
-    'strips': 1,
-    'relative_counts': False,
-    'network_width': 640,
-    'network_threads': 2,
-}
-"""Value of a parameter in maps that were made before it was there; each new one needs a line."""

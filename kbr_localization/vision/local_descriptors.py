@@ -1,14 +1,14 @@
 """
 Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
 
-`DenseSift` is the usual one, `OpenCvSift` the reference, used in [MbKSR] section 6.3. Their
-numbers are multiples of a power of two, `step`, about 1/2048 of a descriptor's length; see
+`DenseSift` is the usual one, `OpenCvSift` the reference, used in [MbKSR] section 6.3. Each has the
+`size` of a descriptor and describes a grey image (height, width) of its grid's shape by (k, size).
+Its numbers are multiples of a power of two, `step`, about 1/2048 of a descriptor's length; see
 `vocabulary` for why.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from typing import Any, cast
 
@@ -31,47 +31,38 @@ def rounded(values: NDArray[Any], step: float) -> Float32Array:
     return np.asarray(np.rint(values / step) * step, dtype=np.float32)
 
 
-@dataclass(frozen=True)
 class PatchGrid:
     """
     Square patches, row after row, that lie wholly inside of an image.
 
     `shape`: (height, width) of the image. `patch_size`, `spacing`: in pixels. `wraps`: the first
     and last columns of the image are neighbours, as in a panorama, and patches go across.
-    Raises VisionError when no patch fits, or more than `MOST_PATCHES`.
+    `counts`: rows and columns of patches. `corner`: row and column of the first patch's first
+    pixel; what is left over is cut evenly. Raises VisionError when no patch fits, or more than
+    `MOST_PATCHES`.
     """
 
-    shape: tuple[int, int]
-    patch_size: int
-    spacing: int
-    wraps: bool = False
-
-    def __post_init__(self) -> None:
-        size = f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling)'
-        if min(self.shape) < self.patch_size:
+    def __init__(
+        self, shape: tuple[int, int], patch_size: int, spacing: int, wraps: bool = False
+    ) -> None:
+        self.shape, self.patch_size, self.spacing, self.wraps = shape, patch_size, spacing, wraps
+        size = f'image of {shape[1]}x{shape[0]} pixels (after scaling)'
+        if min(shape) < patch_size:
             raise VisionError(
-                f'{size}: expected at least the patch size {self.patch_size} each way; use larger '
+                f'{size}: expected at least the patch size {patch_size} each way; use larger '
                 'images, a larger vision.working_width (of a wide panorama) or a smaller '
                 'vision.patch_size'
             )
-        rows, columns = self.counts
+        rows, columns = ((side - patch_size) // spacing + 1 for side in shape)
+        top, left = ((side - patch_size) % spacing // 2 for side in shape)
+        if wraps:
+            columns, left = math.ceil(shape[1] / spacing), 0
+        self.counts, self.corner = (rows, columns), (top, left)
         if rows * columns > MOST_PATCHES:
             raise VisionError(
                 f'{size} with {rows} x {columns} patches: expected at most {MOST_PATCHES}; use a '
                 'larger vision.spacing or a smaller vision.working_width'
             )
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        rows, columns = ((side - self.patch_size) // self.spacing + 1 for side in self.shape)
-        return rows, math.ceil(self.shape[1] / self.spacing) if self.wraps else columns
-
-    @property
-    def corner(self) -> tuple[int, int]:
-        """Row and column of the first patch's first pixel; what is left over is cut evenly."""
-        top, left = ((side - self.patch_size) % self.spacing // 2 for side in self.shape)
-        return top, 0 if self.wraps else left
 
     @property
     def centres(self) -> NDArray[np.int64]:
@@ -82,18 +73,12 @@ class PatchGrid:
         )
         return np.stack(np.meshgrid(columns % self.shape[1], rows), axis=-1).reshape(-1, 2)
 
-    def check(self, image: Image) -> None:
-        """Raise VisionError for an image of another size."""
-        if image.shape != self.shape:
-            raise VisionError(f'image of shape {image.shape}: expected {self.shape}')
-
     def crop(self, image: Image, margin: int) -> Image:
         """
         Cut out the patches with `margin` pixels around them.
 
         Where the image ends it is continued by its edge, or by its other side if it wraps.
         """
-        self.check(image)
         sides = 0 if self.wraps else margin
         extended: NDArray[Any] = image
         if self.wraps:
@@ -106,7 +91,7 @@ class PatchGrid:
 
 class DenseSift:
     """
-    Dense RootSIFT.
+    Dense RootSIFT; a patch without gradients gets zeros.
 
     A patch has 4 x 4 cells; each holds the gradients that point in each of 8 directions. Patches
     that overlap share cells, so the gradients are summed once, on a lattice of cells, and a
@@ -127,11 +112,7 @@ class DenseSift:
         self._lattice = [(count - 1) * self._stride + window for count in grid.counts]
 
     def describe(self, grey: Image) -> Float32Array:
-        """
-        Describe the patches of an image (height, width): (k, 128) of unit length.
-
-        A patch without gradients gets zeros. Raises VisionError for an image of another size.
-        """
+        """Describe the patches of an image by vectors of unit length."""
         windows = self._windows(self._cell_sums(self._gradients(grey)))
         # the sum over a window, exact in float64, is the squared length of its square roots
         length = np.sqrt(cv2.reduce(windows, 1, cv2.REDUCE_SUM, dtype=cv2.CV_64F))
@@ -201,28 +182,20 @@ def sign_weighting(weight: float) -> Float32Array:
 
 
 class OpenCvSift:
-    """
-    Dense SIFT by OpenCV's keypoint descriptor.
-
-    It describes a window of six times the keypoint's size (4 x 4 bins of 3 * size / 2 pixels).
-    """
+    """Dense SIFT by OpenCV's keypoint descriptor, values 0 to 255."""
 
     size, step = 128, 2**-2
 
     def __init__(self, grid: PatchGrid) -> None:
         self.grid = grid
+        # it describes a window of six times the keypoint's size (4 x 4 bins of 3/2 of it)
         size = grid.patch_size / 6.0
         # made once: building thousands of keypoint objects costs as much as describing them
         self.keypoints = [cv2.KeyPoint(float(x), float(y), size, 0.0) for x, y in grid.centres]
         self._sift = cast(Any, cv2).SIFT_create()  # the type stubs of some versions lack it
 
     def describe(self, grey: Image) -> Float32Array:
-        """
-        Describe the patches of an image (height, width): (k, 128), values 0 to 255.
-
-        Raises VisionError for an image of another size.
-        """
-        self.grid.check(grey)
+        """Describe the patches of an image."""
         _, descriptors = self._sift.compute(grey, self.keypoints)
         return np.asarray(descriptors, dtype=np.float32)
 
@@ -236,11 +209,7 @@ class DenseDaisy:
         self.grid = grid
 
     def describe(self, grey: Image) -> Float32Array:
-        """
-        Describe the patches of an image (height, width): (k, size).
-
-        Raises VisionError for an image of another size.
-        """
+        """Describe the patches of an image."""
         spacing, (rows, columns) = self.grid.spacing, self.grid.counts
         # a margin of whole patches, so that its blur does not end at the image's edge
         extra = -(-self.grid.patch_size // spacing)

@@ -1,5 +1,5 @@
 """
-Networks in ONNX files, run by onnxruntime: global descriptors and dense local features.
+Networks in ONNX files, run by onnxruntime, and the dense local features of such networks.
 
 A map keeps its network's file and the SHA-256 of it. A network is trusted as a program is.
 """
@@ -20,23 +20,22 @@ from kbr_localization.vision.preparation import Preparation, to_grey
 import numpy as np
 from numpy.typing import NDArray
 
+Bytes = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
-LARGEST_FILE = 1 << 31  # bytes; a protocol buffer cannot be larger
 NETWORK, HASH = 'network', 'network_sha256'
 STRIDE = 32
 """Image sides that a network leaves open are rounded up to multiples of this."""
-_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
-_IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
-def read_network(config: VisionConfig) -> NDArray[np.uint8]:
+def read_network(config: VisionConfig) -> Bytes:
     """Read the bytes of `network_file`; raises VisionError when it cannot be read."""
     if not config.network_file:
         raise VisionError(
             f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
         )
     try:
-        return np.frombuffer(read_file(config.network_file, LARGEST_FILE), dtype=np.uint8)
+        # a protocol buffer cannot be larger
+        return np.frombuffer(read_file(config.network_file, 1 << 31), dtype=np.uint8)
     except OSError as error:
         raise VisionError(
             f'network {config.network_file!r}: {error.strerror}; set vision.network_file '
@@ -44,18 +43,17 @@ def read_network(config: VisionConfig) -> NDArray[np.uint8]:
         ) from error
 
 
-def network_state(network: NDArray[np.uint8]) -> dict[str, Any]:
+def network_state(network: Bytes) -> dict[str, Any]:
     """Return what a map keeps of a network: its bytes and their SHA-256."""
     return {NETWORK: network, HASH: hashlib.sha256(network.tobytes()).hexdigest()}
 
 
-def network_of(state: Mapping[str, Any]) -> NDArray[np.uint8]:
+def network_of(state: Mapping[str, Any]) -> Bytes:
     """Return the network that a map keeps; raises VisionError if its SHA-256 differs."""
-    network = np.ascontiguousarray(state[NETWORK], dtype=np.uint8)
-    found, kept = network_state(network)[HASH], state.get(HASH, b'')
+    network, kept = np.ascontiguousarray(state[NETWORK], dtype=np.uint8), state[HASH]
+    found = network_state(network)[HASH]
     kept = kept.decode(errors='replace') if isinstance(kept, bytes) else str(kept)
-    # older maps have no hash
-    if kept and kept != found:
+    if kept != found:
         raise VisionError(
             f'network of the map: expected one of SHA-256 {kept[:12]}…, got {found[:12]}…; build '
             'the map again'
@@ -71,7 +69,7 @@ class Network:
     any. Raises VisionError for a file that onnxruntime cannot read, MissingModuleError without it.
     """
 
-    def __init__(self, config: VisionConfig, content: NDArray[np.uint8]) -> None:
+    def __init__(self, config: VisionConfig, content: Bytes) -> None:
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
@@ -89,46 +87,43 @@ class Network:
             )
         # its exceptions have no common class but Exception
         except Exception as error:
-            raise self.unusable(f'onnxruntime cannot read it ({_line(error)})') from error
+            raise self.unusable(f'onnxruntime cannot read it ({error})') from error
         self._input, *_ = self._session.get_inputs()
         sizes = self._input.shape
         self.input_shape = tuple(n if isinstance(n, int) and n > 0 else 0 for n in sizes)
 
-    def run(self, image: Float32Array) -> list[Float32Array]:
-        """Return all outputs for an input image (1, channels, height, width)."""
-        try:
-            answers = self._session.run(None, {self._input.name: image})
-        except Exception as error:
-            raise self.unusable(f'onnxruntime cannot run it ({_line(error)})') from error
-        return [np.asarray(answer, dtype=np.float32) for answer in answers]
+    def run(self, image: Bytes, kind: str, size: tuple[int, int]) -> list[Float32Array]:
+        """
+        Return all outputs for a BGR image; raises VisionError for numbers that are not finite.
 
-    def check_finite(self, *answers: Float32Array) -> None:
-        """Raise VisionError for NaN or infinity in answers."""
+        `kind`: see `VisionConfig.network_input`. `size`: height, width of the input.
+        """
+        if image.shape[:2] != size:
+            resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+            image = np.asarray(resized, dtype=np.uint8)
+        planes: Any = to_grey(image)[:, :, np.newaxis] if kind == 'grey' else image[:, :, ::-1]
+        planes = planes / np.float32(255)
+        if kind == 'imagenet':
+            planes = planes - np.array([0.485, 0.456, 0.406], dtype=np.float32)
+            planes = planes / np.array([0.229, 0.224, 0.225], dtype=np.float32)
+        planes = np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
+        try:
+            answers = self._session.run(None, {self._input.name: planes})
+        except Exception as error:
+            raise self.unusable(f'onnxruntime cannot run it ({error})') from error
         if not all(np.isfinite(answer).all() for answer in answers):
-            raise VisionError(
-                f'network {self._file} returns numbers that are not finite: check '
-                'network_input, or give another network'
-            )
+            raise self.unusable('it returns numbers that are not finite: check network_input')
+        return [np.asarray(answer, dtype=np.float32) for answer in answers]
 
     def unusable(self, reason: str) -> VisionError:
         """Return the error of a network that does not fit."""
-        return VisionError(f'network {self._file} cannot be used: {reason}')
+        line = ' '.join(reason.split())[:250]
+        return VisionError(f'network {self._file} cannot be used: {line}')
 
 
-def as_input(image: NDArray[np.uint8], kind: str, size: tuple[int, int]) -> Float32Array:
-    """
-    Network input (1, channels, height, width) of a BGR image.
-
-    `kind`: see `VisionConfig.network_input`. `size`: height, width.
-    """
-    if image.shape[:2] != size:
-        resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
-        image = np.asarray(resized, dtype=np.uint8)
-    planes: Any = to_grey(image)[:, :, np.newaxis] if kind == 'grey' else image[:, :, ::-1]
-    planes = planes / np.float32(255)
-    if kind == 'imagenet':
-        planes = (planes - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
-    return np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
+def noise(size: tuple[int, int]) -> NDArray[np.uint8]:
+    """BGR image (height, width, 3) to try a network on."""
+    return np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
 
 
 class LearnedFeatures:
@@ -142,24 +137,20 @@ class LearnedFeatures:
 
     step = 2**-11
 
-    def __init__(
-        self, config: VisionConfig, preparation: Preparation, content: NDArray[np.uint8]
-    ) -> None:
+    def __init__(self, config: VisionConfig, preparation: Preparation, content: Bytes) -> None:
         self._network = Network(config, content)
-        declared = self._network.input_shape
-        if len(declared) != 4 or declared[0] > 1 or declared[1] not in (0, 1, 3):
+        if len(self._network.input_shape) != 4:
             raise self._network.unusable(
-                f'its input is {declared}: expected (1, 1 or 3 channels, height, width)'
+                f'its input is {self._network.input_shape}: expected (1, channels, height, width)'
             )
-        self._kind = 'grey' if declared[1] == 1 else config.network_input
-        if self._kind == 'grey' and declared[1] == 3:
-            raise self._network.unusable('its input has 3 channels: expected 1')
+        _, channels, *sides = self._network.input_shape
+        self._kind = 'grey' if channels == 1 else config.network_input
         height, width = (
             wanted or -(-side // STRIDE) * STRIDE
-            for wanted, side in zip(declared[2:], preparation.shape, strict=True)
+            for wanted, side in zip(sides, preparation.shape, strict=True)
         )
         self._shape = height, width
-        features, _ = self._run(np.zeros((*self._shape, 3), dtype=np.uint8))
+        features, _ = self._run(noise(self._shape))
         self.size = features.shape[0]
         self.grid = PatchGrid((features.shape[1], features.shape[2]), 1, 1)
 
@@ -171,7 +162,6 @@ class LearnedFeatures:
         so. Raises VisionError for numbers that are not finite.
         """
         features, reliability = self._run(image)
-        self._network.check_finite(features, reliability)
         vectors = features.reshape(self.size, -1).T
         length = np.sqrt(np.einsum('ij,ij->i', vectors, vectors))
         unit = vectors / np.maximum(length, 1e-12)[:, np.newaxis]
@@ -182,7 +172,7 @@ class LearnedFeatures:
 
     def _run(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
         """Features (C, h, w) and reliability (h, w) of a BGR image."""
-        answers = self._network.run(as_input(image, self._kind, self._shape))
+        answers = self._network.run(image, self._kind, self._shape)
         maps = [one for one in answers if one.ndim == 4 and one.shape[0] == 1 and one.size]
         if not maps:
             shapes = ', '.join(str(one.shape) for one in answers)
@@ -194,7 +184,3 @@ class LearnedFeatures:
         ones = np.ones(alike, dtype=np.float32)
         reliability = next((one for one in others if one.shape == alike), ones)
         return features[0], reliability[0, 0]
-
-
-def _line(error: Exception) -> str:
-    return ' '.join(str(error).split())[:200] or type(error).__name__

@@ -1,5 +1,5 @@
 """
-From a camera image to the image that is described: checked, unwrapped, scaled, equalised.
+From a camera image to the image that is described: loaded, checked, unwrapped, scaled, equalised.
 
 A catadioptric camera sees all around through a mirror, as a ring about the mirror's centre. Its
 panorama has one column per direction and the horizon along its rows: turning the robot by an angle
@@ -8,23 +8,50 @@ shifts the columns by that fraction of the full turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from dataclasses import dataclass
 import logging
 from typing import Any
 
 import cv2
-from kbr_localization.errors import VisionError
-from kbr_localization.vision.config import VisionConfig
+from kbr_localization.errors import DatasetError, VisionError
+from kbr_localization.vision.config import LEARNED, VisionConfig
 import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
-
-MIRROR_IMAGES = 40
+LoadableImage = Image | Callable[[], Image]
+"""An image, or a function that loads it or raises DatasetError."""
 
 logger = logging.getLogger(__name__)
+
+
+def load(image: LoadableImage) -> Image:
+    """Return the image; raises DatasetError when its function cannot read it."""
+    return image() if callable(image) else image
+
+
+def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
+    """
+    Load `count` images spread over all; keep the ones of the commonest size.
+
+    Others take the place of images that cannot be read. Raises VisionError when none can.
+    """
+    spread = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int).tolist()
+    loaded, trouble = list[Image](), 'give at least one'
+    for index in dict.fromkeys([*spread, *range(len(images))]):
+        try:
+            loaded.append(load(images[index]))
+        except DatasetError as error:
+            trouble = str(error)
+        if len(loaded) == count:
+            break
+    if not loaded:
+        raise VisionError(f'no images to learn the vocabulary from: {trouble}')
+    (common, _), *_ = Counter(image.shape[:2] for image in loaded).most_common()
+    return [image for image in loaded if image.shape[:2] == common]
 
 
 @dataclass(frozen=True)
@@ -32,8 +59,7 @@ class Mirror:
     """
     Ring of an omnidirectional image that shows the surroundings, in pixels.
 
-    `x`, `y`: centre. `inner`: radius where the robot's own image ends. `outer`: radius where the
-    mirror ends.
+    `x`, `y`: centre. `inner`, `outer`: radii where the robot's own image and the mirror end.
     """
 
     x: float
@@ -46,8 +72,7 @@ class Mirror:
         if not 0 <= self.inner < self.outer:
             raise VisionError(
                 f'mirror radii: expected 0 <= inner < outer, got {self.inner:.1f} and '
-                f'{self.outer:.1f}; set vision.mirror_inner and '
-                'vision.mirror_outer'
+                f'{self.outer:.1f}; set vision.mirror_inner and vision.mirror_outer'
             )
 
 
@@ -55,9 +80,9 @@ class Panorama:
     """
     Unwrap the ring of a mirror into a panorama `width` columns wide.
 
-    `shape`: (height, width) of the panorama; its scale is right in the ring's middle, so that
-    shapes halfway up are not distorted. The first column looks to the right of the image, the
-    following ones turn clockwise in the image; the top row lies at the outer radius.
+    `shape`: (height, width) of the panorama; its scale is right in the ring's middle. The first
+    column looks to the right of the image, the following ones turn clockwise in the image; the
+    top row lies at the outer radius.
     """
 
     def __init__(self, mirror: Mirror, width: int) -> None:
@@ -105,11 +130,6 @@ def find_mirror(images: Sequence[Image], x: float = 0.0, y: float = 0.0) -> Mirr
         )
     if not 0.05 < moving.mean() < 0.95:
         return assumed
-    return _fit_ring(moving, x, y) or assumed
-
-
-def _fit_ring(moving: NDArray[np.bool_], x: float, y: float) -> Mirror | None:
-    """Fit a ring to what moves, see `find_mirror`; None where it is half around at no radius."""
     # each row's and column's extent is a chord: their middles give the centre whatever is inside
     rows, columns = np.nonzero(moving)
     x = x or float(np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
@@ -118,9 +138,7 @@ def _fit_ring(moving: NDArray[np.bool_], x: float, y: float) -> Mirror | None:
     bins = radius.astype(int).ravel()
     fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
     inside = np.flatnonzero(fraction > 0.5)
-    if not inside.size:
-        return None
-    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
+    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1)) if inside.size else assumed
 
 
 def check_image(image: NDArray[Any]) -> None:
@@ -146,52 +164,61 @@ def to_grey(image: Image) -> Image:
     return np.ascontiguousarray(image.reshape(image.shape[:2]))
 
 
-def to_bgr(image: Image) -> Image:
-    """BGR image (h, w, 3) of a grey or BGR image."""
-    if image.ndim == 3 and image.shape[2] == 3:
-        return image
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), dtype=np.uint8)
-
-
 class Preparation:
     """
     Bring every image of one camera into the same working form.
 
     `image_shape`: (height, width) of the camera's images. `shape`: of the prepared images. Map
     and query images must share the size in pixels, since another size mostly means another
-    camera or crop; with `any_scale` they need to share the aspect ratio only. An omnidirectional
-    image becomes a panorama whose first and last columns are neighbours: turning the robot
-    shifts the columns.
+    camera or crop; with `any_scale` they need to share the aspect ratio only. The first and last
+    columns of a panorama are neighbours (`wraps`).
     """
 
     def __init__(
         self, config: VisionConfig, image_shape: tuple[int, int], mirror: Mirror | None = None
     ) -> None:
-        self.image_shape, self.mirror = image_shape, mirror
-        self.any_scale = config.any_scale
-        self.wraps = mirror is not None
-        self._panorama = None if mirror is None else Panorama(mirror, config.prepared_width)
-        self.shape = self._panorama.shape if self._panorama else _scaled(image_shape, config)
-        self._equalises = config.illumination == 'clahe'
+        self.image_shape, self.mirror, self.wraps = image_shape, mirror, mirror is not None
+        self.any_scale, self._equalises = config.any_scale, config.illumination == 'clahe'
+        learned = config.descriptor == LEARNED
+        width = config.network_width if learned else config.working_width
+        self._panorama = Panorama(mirror, width) if mirror else None
+        if self._panorama:
+            self.shape = self._panorama.shape
+            return
+        # what is too small is scaled up by its longer side
+        height, columns = image_shape
+        least = width if config.scale_up and not learned else 0
+        width = max(1, min(round(columns * max(1.0, least / max(image_shape))), width))
+        self.shape = (max(1, round(height * width / columns)), width)
 
     @classmethod
-    def fit(cls, config: VisionConfig, images: Sequence[Image]) -> Preparation:
+    def fit(cls, config: VisionConfig, images: Sequence[LoadableImage]) -> Preparation:
         """
-        Take the size from the first image, and from some where the camera's mirror lies.
+        Take the size from some of the images, and from more where the camera's mirror lies.
 
         Raises VisionError for a bad image, and for a mirror outside of it.
         """
-        check_image(images[0])
-        shape = (images[0].shape[0], images[0].shape[1])
+        # five, so that a single odd image does not set the camera's size
+        examples = load_examples(images, 5 if config.projection == 'perspective' else 40)
+        check_image(examples[0])
+        height, width = examples[0].shape[:2]
         if config.projection == 'perspective':
-            return cls(config, shape)
-        mirror = _mirror(config, shape, images)
-        if mirror.x > shape[1] or mirror.y > shape[0]:
+            return cls(config, (height, width))
+        given = {name: getattr(config, f'mirror_{name}') for name in ('x', 'y', 'inner', 'outer')}
+        if all(given.values()):
+            mirror = Mirror(**given)
+        else:
+            wide = dataclasses.replace(config, working_width=8192, network_width=8192)
+            whole = cls(dataclasses.replace(wide, scale_up=False), (height, width))
+            found = find_mirror([whole.grey(one) for one in examples], given['x'], given['y'])
+            known = {name: value for name, value in given.items() if value}
+            mirror = dataclasses.replace(found, **known)
+        if mirror.x > width or mirror.y > height:
             raise VisionError(
                 f'mirror centred at column {mirror.x:g}, row {mirror.y:g}: expected it in the '
-                f'image of {shape[1]}x{shape[0]} pixels; set mirror_x and mirror_y in its pixels'
+                f'image of {width}x{height} pixels; set mirror_x and mirror_y in its pixels'
             )
-        return cls(config, shape, mirror)
+        return cls(config, (height, width), mirror)
 
     @classmethod
     def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> Preparation:
@@ -215,56 +242,34 @@ class Preparation:
         if not self._equalises:
             return prepared
         # a kept object has buffers, which threads would share
-        clahe = cv2.createCLAHE(2.0, (8, 8))
-        return np.asarray(clahe.apply(prepared), dtype=np.uint8)
+        return np.asarray(cv2.createCLAHE(2.0, (8, 8)).apply(prepared), dtype=np.uint8)
 
     def colour(self, image: Image) -> Image:
         """Prepare a BGR image of `shape` without equalisation; raises VisionError."""
-        return self._resample(to_bgr(self._checked(image)))
+        image = self._checked(image)
+        if image.ndim == 2 or image.shape[2] == 1:
+            image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), dtype=np.uint8)
+        return self._resample(image)
 
     def _checked(self, image: Image) -> Image:
         check_image(image)
-        height, width = image.shape[:2]
-        if (height, width) == self.image_shape:
+        (height, width), (rows, columns) = image.shape[:2], self.image_shape
+        if (height, width) == (rows, columns):
             return image
-        fitted = self.image_shape
-        distortion = abs(height * fitted[1] / (width * fitted[0]) - 1)
-        if not self.any_scale or distortion > 0.01:
+        if not self.any_scale or abs(height * columns / (width * rows) - 1) > 0.01:
             shared = 'aspect ratio' if self.any_scale else 'size'
             raise VisionError(
                 f'image of {width}x{height} pixels: expected the {shared} of the map, '
-                f'{fitted[1]}x{fitted[0]}; set the camera to that size or build the map again'
+                f'{columns}x{rows}; set the camera to that size or build the map again'
             )
-        return _resized(image, fitted)
+        return _resized(image, self.image_shape)
 
     def _resample(self, image: Image) -> Image:
         if self._panorama is not None:
             return self._panorama.unwrap(image)
-        if image.shape[:2] == self.shape:
-            return image
-        return _resized(image, self.shape)
+        return image if image.shape[:2] == self.shape else _resized(image, self.shape)
 
 
 def _resized(image: Image, shape: tuple[int, int]) -> Image:
-    """Scale an image to a shape (height, width)."""
     method = cv2.INTER_AREA if image.shape[1] > shape[1] else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(image, shape[::-1], interpolation=method), dtype=np.uint8)
-
-
-def _scaled(shape: tuple[int, int], config: VisionConfig) -> tuple[int, int]:
-    """Working shape of an image: what is too small is scaled up by its longer side."""
-    grown = round(shape[1] * max(1.0, config.least_side / max(shape)))
-    width = max(1, min(grown, config.prepared_width))
-    return max(1, round(shape[0] * width / shape[1])), width
-
-
-def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image]) -> Mirror:
-    given = {name: getattr(config, f'mirror_{name}') for name in ('x', 'y', 'inner', 'outer')}
-    if all(given.values()):
-        return Mirror(**given)
-    spread = np.unique(np.linspace(0, len(images) - 1, MIRROR_IMAGES).astype(int))
-    wide = dataclasses.replace(config, working_width=8192, network_width=8192, scale_up=False)
-    whole = Preparation(wide, shape)
-    grey = [whole.grey(images[index]) for index in spread]
-    found = find_mirror(grey, config.mirror_x, config.mirror_y)
-    return dataclasses.replace(found, **{name: value for name, value in given.items() if value})

@@ -12,7 +12,6 @@ from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.describer import Describer
-from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.local_descriptors import (
     DenseDaisy,
     DenseSift,
@@ -27,16 +26,27 @@ from kbr_localization.vision.network import (
     network_state,
     read_network,
 )
-from kbr_localization.vision.preparation import Preparation
-from kbr_localization.vision.vocabulary import learn_vocabulary, Vocabulary
+from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
+from kbr_localization.vision.vocabulary import checked, learn_vocabulary, Vocabulary
 from kbr_localization.workers import one_thread, shrinking_batches, Workers
 import numpy as np
 from numpy.typing import NDArray
 
-Image = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 LocalDescriptor = DenseSift | OpenCvSift | DenseDaisy | LearnedFeatures
-_BASIS_STEP = 2**-11
+
+
+def local_descriptor(
+    config: VisionConfig, preparation: Preparation, network: Bytes | None = None
+) -> LocalDescriptor:
+    """Make the local descriptor that a configuration names, of a network if it needs one."""
+    if network is not None:
+        return LearnedFeatures(config, preparation, network)
+    grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
+    if config.descriptor == 'opencv_sift_pyramid':
+        return OpenCvSift(grid)
+    return DenseDaisy(grid) if config.descriptor == 'daisy' else DenseSift(grid, config.blur)
 
 
 class PyramidDescriber(Describer):
@@ -56,7 +66,7 @@ class PyramidDescriber(Describer):
         preparation: Preparation,
         vocabulary: Vocabulary,
         basis: Float32Array | None = None,
-        network: NDArray[np.uint8] | None = None,
+        network: Bytes | None = None,
         word_weights: Float32Array | None = None,
     ) -> None:
         self.kind, self.config, self.preparation = config.descriptor, config, preparation
@@ -69,23 +79,19 @@ class PyramidDescriber(Describer):
         self._local = local_descriptor(config, preparation, network)
         grid = self._local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
-        weighted = word_weights is not None or isinstance(self._local, LearnedFeatures)
-        most = max(int(np.bincount(self._cells).max()), 1)
-        self.dtype, self._units = _stored_as(most, config.root_counts, weighted)
+        # square roots and sums of weights are kept in eighths, or in larger units where the
+        # counts would not fit; plain counts exactly
+        most, self._units = max(int(np.bincount(self._cells).max()), 1), 1.0
+        self.dtype = np.min_scalar_type(most)
+        if config.root_counts or word_weights is not None or network is not None:
+            self.dtype = np.dtype(np.uint8 if config.root_counts else np.uint16)
+            largest = np.sqrt(most) if config.root_counts else most
+            self._units = float(min(8.0, np.iinfo(self.dtype).max / largest))
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         patches, weights = _describe_patches(self._local, self.preparation, image)
-        return self.counts(self.words(patches), weights)
-
-    def words(self, patches: Float32Array) -> NDArray[np.intp]:
-        """Find the word of each local descriptor: (k, size) -> (k,)."""
-        return self.vocabulary.nearest(_projected(patches, self.basis, self._local.step))
-
-    def counts(
-        self, words: NDArray[np.intp], weights: Float32Array | None = None
-    ) -> NDArray[np.unsignedinteger]:
-        """Sum the words of all patches of an image up in each cell: (k,), (k,) -> (size,)."""
+        words = self.vocabulary.nearest(_projected(patches, self.basis, self._local.step))
         if self.word_weights is not None:
             of_words = self.word_weights[words]
             weights = of_words if weights is None else weights * of_words
@@ -105,12 +111,10 @@ class PyramidDescriber(Describer):
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         state = {**to_mapping(self.config), **self.preparation.state(), **self.vocabulary.state()}
-        state['vocabulary'] = self.vocabulary.words
         if self.network is not None:
             state |= network_state(self.network)
-        if self.word_weights is not None:
-            state['word_weights'] = self.word_weights
-        return state if self.basis is None else state | {'basis': self.basis}
+        arrays = {'basis': self.basis, 'word_weights': self.word_weights}
+        return state | {name: value for name, value in arrays.items() if value is not None}
 
     @classmethod
     def from_state(
@@ -122,12 +126,10 @@ class PyramidDescriber(Describer):
         basis = weights = None
         if 'basis' in state:
             kept = min(config.patch_components or size, size)
-            basis = _checked('basis', state['basis'], (size, kept))
-            size = kept
-        words = _checked('vocabulary', state['vocabulary'], (config.words, size))
-        vocabulary = Vocabulary.from_state(words, state, config.vocabulary_tree)
+            basis, size = checked('basis', state['basis'], (size, kept)), kept
+        vocabulary = Vocabulary.from_state(state, (config.words, size), config.vocabulary_tree)
         if config.relative_counts:
-            weights = _checked('word_weights', state['word_weights'], (config.words,))
+            weights = checked('word_weights', state['word_weights'], (config.words,))
             if weights.min() <= 0.0:
                 raise VisionError(
                     f'word_weights: expected positive numbers, got {weights.min():.3g}; build the '
@@ -135,56 +137,43 @@ class PyramidDescriber(Describer):
                 )
         return cls(config, preparation, vocabulary, basis, network, weights)
 
-
-def fit_pyramid(
-    config: VisionConfig,
-    preparation: Preparation,
-    images: Sequence[LoadableImage],
-    rng: np.random.Generator,
-    workers: Workers,
-    progress: Progress,
-) -> PyramidDescriber:
-    """Learn the vocabulary from images; see `fit_describer`."""
-    per_image = max(1, config.vocabulary_samples // len(images))
-    network = read_network(config) if config.descriptor == LEARNED else None
-    step = local_descriptor(config, preparation, network).step
-    work = functools.partial(_sample_patches, config, preparation.state(), network, per_image)
-    # each image has its own seed, so that it does not matter who samples it
-    seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
-    tasks = shrinking_batches(seeded, 8, workers.jobs)
-    samples: list[Float32Array] = [np.empty(0, np.float32)] * len(tasks)
-    for done, (number, found) in enumerate(workers.run(work, tasks), start=1):
-        samples[number] = found
-        progress('sampling patches for the vocabulary', done, len(tasks))
-    progress('learning the vocabulary', 0, 1)
-    with one_thread():
-        patches = np.concatenate(samples)
-        basis = _learn_basis(config, patches)
-        patches = _projected(patches, basis, step)
-        if config.vocabulary_tree:
-            vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
-        else:
-            vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
-        weights = None
-        if config.relative_counts:
-            # weigh a word by its mean count, by Laplace's rule for one that no patch has
-            words = vocabulary.nearest(patches)
-            frequencies = np.bincount(words, minlength=config.words) + 1.0
-            weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
-    progress('learning the vocabulary', 1, 1)
-    return PyramidDescriber(config, preparation, vocabulary, basis, network, weights)
-
-
-def local_descriptor(
-    config: VisionConfig, preparation: Preparation, network: NDArray[np.uint8] | None = None
-) -> LocalDescriptor:
-    """Make the local descriptor that a configuration names, of a network if it needs one."""
-    if network is not None:
-        return LearnedFeatures(config, preparation, network)
-    grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
-    if config.descriptor == 'opencv_sift_pyramid':
-        return OpenCvSift(grid)
-    return DenseDaisy(grid) if config.descriptor == 'daisy' else DenseSift(grid, config.blur)
+    @classmethod
+    def fit(
+        cls,
+        config: VisionConfig,
+        preparation: Preparation,
+        images: Sequence[LoadableImage],
+        rng: np.random.Generator,
+        workers: Workers,
+        progress: Progress,
+    ) -> PyramidDescriber:
+        """Learn the vocabulary from images; see `fit_describer`."""
+        per_image = max(1, config.vocabulary_samples // len(images))
+        network = read_network(config) if config.descriptor == LEARNED else None
+        step = local_descriptor(config, preparation, network).step
+        work = functools.partial(_sample_patches, config, preparation, network, per_image)
+        # each image has its own seed, so that it does not matter who samples it
+        seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
+        tasks, samples = shrinking_batches(seeded, 8, workers.jobs), []
+        for done, (_, found) in enumerate(workers.run(work, tasks), start=1):
+            samples.append(found)
+            progress('sampling patches for the vocabulary', done, len(tasks))
+        progress('learning the vocabulary', 0, 1)
+        with one_thread():
+            patches, weights = np.concatenate(samples), None
+            basis = _learn_basis(config, patches)
+            patches = _projected(patches, basis, step)
+            if config.vocabulary_tree:
+                vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
+            else:
+                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
+            if config.relative_counts:
+                # weigh a word by its mean count, by Laplace's rule for one that no patch has
+                words = vocabulary.nearest(patches)
+                frequencies = np.bincount(words, minlength=config.words) + 1.0
+                weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
+        progress('learning the vocabulary', 1, 1)
+        return cls(config, preparation, vocabulary, basis, network, weights)
 
 
 def _describe_patches(
@@ -198,18 +187,16 @@ def _describe_patches(
 
 def _sample_patches(
     config: VisionConfig,
-    camera: Mapping[str, Any],
-    network: NDArray[np.uint8] | None,
+    preparation: Preparation,
+    network: Bytes | None,
     per_image: int,
     images: Sequence[tuple[LoadableImage, int]],
 ) -> Float32Array:
     """
     Describe some patches of images, at most `per_image` of each: (k, size).
 
-    `camera`: the state of the preparation. `images`: with their seeds; one that cannot be read,
-    or has another size, gives no patches.
+    `images`: with their seeds; one that cannot be read, or has another size, gives no patches.
     """
-    preparation = Preparation.from_state(config, camera)
     local = local_descriptor(config, preparation, network)
     samples = [np.empty((0, local.size), dtype=np.float32)]
     for source, seed in images:
@@ -225,13 +212,12 @@ def _sample_patches(
 
 def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | None:
     """Matrix (d, c) that local descriptors (k, d) are multiplied by, None for their numbers."""
-    size = patches.shape[1]
-    signed = None
+    size, step, signed = patches.shape[1], 2**-11, None
     if config.descriptor == 'sift_pyramid' and config.gradient_sign < 1.0:
         signed = sign_weighting(config.gradient_sign)
     # the features of a network are few and differ in all of their numbers
     if config.descriptor == LEARNED or not 0 < config.patch_components < size:
-        return None if signed is None else rounded(signed, _BASIS_STEP)
+        return None if signed is None else rounded(signed, step)
     # of rounded numbers, of which sums are exact in float64
     total, products = np.zeros(size), np.zeros((size, size))
     for start in range(0, len(patches), 4096):
@@ -244,30 +230,8 @@ def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | 
     directions = np.linalg.eigh(weighting.T @ covariance @ weighting)[1][:, ::-1]
     components = directions[:, : config.patch_components]
     largest = components[np.abs(components).argmax(axis=0), np.arange(components.shape[1])]
-    return rounded(weighting @ components * np.sign(largest), _BASIS_STEP)
+    return rounded(weighting @ components * np.sign(largest), step)
 
 
 def _projected(patches: Float32Array, basis: Float32Array | None, step: float) -> Float32Array:
     return patches if basis is None else rounded(patches @ basis, step)
-
-
-def _stored_as(most: int, rooted: bool, weighted: bool) -> tuple[np.dtype[Any], float]:
-    """
-    Type of stored counts of at most `most` patches in a cell, and units that make up one.
-
-    Square roots and sums of weights are kept in eighths, or in larger units where the counts
-    would not fit; plain counts exactly.
-    """
-    dtype = np.dtype(np.uint8 if rooted else np.uint16 if weighted else np.min_scalar_type(most))
-    if not (rooted or weighted):
-        return dtype, 1.0
-    return dtype, float(min(8.0, np.iinfo(dtype).max / (np.sqrt(most) if rooted else most)))
-
-
-def _checked(name: str, value: Any, shape: tuple[int, ...]) -> Float32Array:
-    array = np.ascontiguousarray(value, dtype=np.float32)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise VisionError(
-            f'{name} of shape {array.shape}: expected {shape} finite numbers; build the map again'
-        )
-    return array

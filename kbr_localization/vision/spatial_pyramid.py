@@ -55,15 +55,27 @@ class Layout:
         """Length of what is kept of an image, the counts of level L: 4^L M."""
         return int(4**self.levels) * self.words
 
-    def rows(self, level: int) -> int:
-        """Rows of cells at a level."""
-        return max(int(2**level), self.strips)
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Weights (levels + 1,) of the levels from coarse to fine; they add up to one."""
+        finest = self.levels
+        return 0.5 ** np.array([finest, *(finest - level + 1 for level in range(1, finest + 1))])
 
-
-def level_weights(levels: int) -> NDArray[np.float64]:
-    """Weights (levels + 1,) of the pyramid's levels from coarse to fine; they add up to one."""
-    exponents = np.array([levels] + [levels - level + 1 for level in range(1, levels + 1)])
-    return 0.5**exponents
+    def all_levels(self, counts: Counts) -> list[NDArray[Any]]:
+        """Sum counts (n, size) of level L to all levels, coarse to fine: (n, S M), ..."""
+        sums = counts.astype(np.float32)  # which holds integers up to 2**24
+        result: list[NDArray[Any]] = [counts]
+        if self.rooted:
+            np.square(sums, out=sums)
+        for level in reversed(range(self.levels)):
+            if 2**level >= self.strips:
+                below = sums.reshape(-1, 2, 2 ** (level + 1) * self.words)
+                sums = below[:, 0] + below[:, 1]
+            beside = sums.reshape(-1, 2, self.words)
+            sums = beside[:, 0] + beside[:, 1]
+            whole = np.rint(np.sqrt(sums)) if self.rooted else sums
+            result.insert(0, whole.reshape(len(counts), -1))
+        return result
 
 
 def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> NDArray[np.int64]:
@@ -73,31 +85,7 @@ def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> 
     Shapes: (k, 2) x, y in pixels and (height, width) -> (k,) in 0 .. 4**levels - 1.
     """
     side = 2**levels
-    column = centres[:, 0] * side // shape[1]
-    row = centres[:, 1] * side // shape[0]
-    cells: NDArray[np.int64] = row * side + column
-    return cells
-
-
-def pyramid(counts: Counts, layout: Layout) -> list[NDArray[Any]]:
-    """
-    Sum the counts of level L to all levels, from coarse to fine.
-
-    Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
-    """
-    sums = counts.astype(np.float32)  # which holds integers up to 2**24
-    result: list[NDArray[Any]] = [counts]
-    if layout.rooted:
-        np.square(sums, out=sums)
-    for level in reversed(range(layout.levels)):
-        if layout.rows(level) < layout.rows(level + 1):
-            below = sums.reshape(-1, 2, 2 ** (level + 1) * layout.words)
-            sums = below[:, 0] + below[:, 1]
-        beside = sums.reshape(-1, 2, layout.words)
-        sums = beside[:, 0] + beside[:, 1]
-        whole = np.rint(np.sqrt(sums)) if layout.rooted else sums
-        result.insert(0, whole.reshape(len(counts), -1))
-    return result
+    return np.asarray(centres[:, 1] * side // shape[0] * side + centres[:, 0] * side // shape[1])
 
 
 class PreparedImages:
@@ -142,10 +130,10 @@ class PreparedImages:
 
     def _blocks(self, counts: Counts) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """All levels of images (m, layout.size) side by side, times 2^L w_l; block by block."""
-        factors = 2**self._layout.levels * level_weights(self._layout.levels).astype(np.float32)
+        factors = 2**self._layout.levels * self._layout.weights.astype(np.float32)
         for start in range(0, len(counts), _BLOCK):
             block = slice(start, start + _BLOCK)
-            levels = zip(factors, pyramid(counts[block], self._layout), strict=True)
+            levels = zip(factors, self._layout.all_levels(counts[block]), strict=True)
             yield block, np.concatenate([factor * level for factor, level in levels], axis=1)
 
     def _expand(
@@ -168,11 +156,7 @@ class PreparedImages:
 
 
 def cross_gram(left: Counts, right: Counts, layout: Layout) -> NDArray[np.float64]:
-    """
-    Kernel matrix of two sets of images.
-
-    Shapes: level-L counts (n, layout.size) and (m, layout.size) -> (n, m) in [0, 1].
-    """
+    """Kernel matrix (n, m) in [0, 1] of level-L counts (n, layout.size) and (m, layout.size)."""
     result = np.empty((len(left), len(right)))
     for start in range(0, len(right), 4 * _BLOCK):
         block = slice(start, start + 4 * _BLOCK)

@@ -8,32 +8,40 @@ from where it moves to, and at (x', y') afterwards, with
 
 at any depth: each point determines the angle (Scaramuzza, Fraundorfer and Siegwart,
 ICRA 2009, with all points in place of one). A camera that also moves sideways sees the same as one
-that is turned towards its motion. `camera_view` calibrates the camera.
+that is turned towards its motion.
+
+The camera is calibrated from these points and the odometry. The focus of expansion is the image
+point about which the tracked points agree best on straight segments. The focal length makes the
+camera's turns equal to the odometry's. A camera that is mounted ahead of the odometry's point
+swings out in turns: its offset is the one with which the points agree best (extrinsic calibration
+from odometry; Censi, Franchi, Marchionni and Oriolo, T-RO 2013, do it from scans).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.loading import load, LoadableImage
-from kbr_localization.vision.preparation import to_grey
+from kbr_localization.vision.preparation import Image, load, LoadableImage, to_grey
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
 
-Pixels = NDArray[np.uint8]
 Flow = NDArray[np.float32]
 """Points (k, 4): x, y in one image and in the next, from its middle, in widths of the image."""
+Indices = NDArray[np.intp]
 WIDTH = 320
 """Columns of the small images."""
 FEWEST = 10
 """Points that determine a turn."""
 _BLOCK = 256  # pairs whose points are computed with at a time, so that they stay in the cache
+_TURNING = 0.03  # radians between two images, of a turn
+_ENOUGH_TURNS = 10
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,12 @@ class View:
     offset: float = 0.0
     deviation: float = np.inf
 
+    def scaled(self, scale: float) -> View:
+        """Return a view whose turns are `scale` times as large."""
+        return replace(self, focal=float(np.clip(self.focal / max(scale, 1e-3), 0.2, 4.0)))
 
-@dataclass(frozen=True)
-class Turns:
+
+class Turns(NamedTuple):
     """
     Turns of the camera between the images of pairs (p,), to the left, in radians.
 
@@ -64,14 +75,12 @@ class Turns:
 
     angle: FloatArray
     deviation: FloatArray
-    agreeing: NDArray[np.intp]
+    agreeing: Indices
     share: FloatArray
 
-    def some(self, pairs: NDArray[np.intp]) -> Turns:
+    def some(self, pairs: Indices) -> Turns:
         """Select pairs."""
-        return Turns(
-            self.angle[pairs], self.deviation[pairs], self.agreeing[pairs], self.share[pairs]
-        )
+        return Turns._make(values[pairs] for values in self)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Points:
     """
 
     flow: Flow
-    pair: NDArray[np.intp]
+    pair: Indices
     pairs: int
     twists: FloatArray | None = None
 
@@ -95,13 +104,18 @@ class Points:
         flow = np.concatenate([np.zeros((0, 4), dtype=np.float32), *flows])
         return Points(flow, np.repeat(np.arange(len(flows)), sizes), len(flows))
 
-    def some(self, pairs: NDArray[np.intp]) -> Points:
+    def some(self, pairs: Indices) -> Points:
         """Select pairs and renumber them."""
         place = np.full(self.pairs, -1)
         place[pairs] = np.arange(len(pairs))
         inside = place[self.pair] >= 0
         twists = None if self.twists is None else self.twists[pairs]
         return Points(self.flow[inside], place[self.pair[inside]], len(pairs), twists)
+
+    @cached_property
+    def sizes(self) -> Indices:
+        """Points (p,) of each pair."""
+        return np.bincount(self.pair, minlength=self.pairs)
 
     @cached_property
     def blocks(self) -> list[FloatArray]:
@@ -111,12 +125,10 @@ class Points:
         Sums over columns are much faster than sums by the number of the pair.
         """
         order = np.argsort(self.pair, kind='stable')
-        size = np.bincount(self.pair, minlength=self.pairs)
-        first = np.cumsum(size) - size
+        first = np.cumsum(self.sizes) - self.sizes
         blocks = []
         for start in range(0, self.pairs, _BLOCK):
-            some = slice(start, start + _BLOCK)
-            count = size[some]
+            count = self.sizes[start : start + _BLOCK]  # noqa: E203
             inside = np.arange(count.max()) < count[:, np.newaxis]
             block = np.full((*inside.T.shape, 4), np.nan)
             own = order[slice(first[start], first[start] + count.sum())]
@@ -124,35 +136,29 @@ class Points:
             blocks.append(np.ascontiguousarray(np.moveaxis(block, -1, 0)))
         return blocks
 
-    def aside(self, offset: float) -> FloatArray:
+    def aside(self, offset: float) -> tuple[FloatArray, NDArray[np.bool_]]:
         """
         Sideways motion (p,) per metre ahead, beyond an arc, of a camera at an offset.
 
         `offset`: metres by which the odometry's point lies ahead of it. Zero for steps that are
-        mostly a turn.
+        mostly a turn; also returns which are not (p,).
         """
         if self.twists is None:
-            return np.zeros(self.pairs)
+            return np.zeros(self.pairs), np.ones(self.pairs, dtype=np.bool_)
         ahead, left, turn = self.twists.T
-        out, known = np.zeros(self.pairs), self.is_way(offset)
-        return np.asarray(np.divide(left - offset * turn, ahead, out=out, where=known))
-
-    def is_way(self, offset: float) -> NDArray[np.bool_]:
-        """Whether steps (p,) are mostly translation for a camera at an offset."""
-        if self.twists is None:
-            return np.ones(self.pairs, dtype=np.bool_)
-        ahead, left, turn = self.twists.T
-        return np.asarray(np.abs(left - offset * turn) < 0.5 * np.abs(ahead))
+        left = left - offset * turn
+        known = np.asarray(np.abs(left) < 0.5 * np.abs(ahead))
+        return np.divide(left, ahead, out=np.zeros(self.pairs), where=known), known
 
 
-def small(image: Pixels) -> Pixels:
+def small(image: Image) -> Image:
     """Make a grey image of `WIDTH` of a grey image (h, w) or a BGR one (h, w, 3)."""
     grey = to_grey(image)
     height = max(1, round(grey.shape[0] * WIDTH / grey.shape[1]))
     return np.asarray(cv2.resize(grey, (WIDTH, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def load_small(image: LoadableImage) -> Pixels:
+def load_small(image: LoadableImage) -> Image:
     """Load an image and make it small; a broken one becomes a black pixel."""
     try:
         return small(load(image))
@@ -160,14 +166,14 @@ def load_small(image: LoadableImage) -> Pixels:
         return np.zeros((1, 1), dtype=np.uint8)
 
 
-def follow(first: Pixels, second: Pixels) -> Flow:
+def follow(first: Image, second: Image) -> Flow:
     """Track corners of a small image into the next one and back (Lucas and Kanade)."""
-    if first.shape != second.shape:
-        return np.zeros((0, 4), dtype=np.float32)
-    how: Any = {'winSize': (15, 15), 'maxLevel': 3}
-    start = cv2.goodFeaturesToTrack(first, maxCorners=200, qualityLevel=0.003, minDistance=6)
+    start = None
+    if first.shape == second.shape:
+        start = cv2.goodFeaturesToTrack(first, maxCorners=200, qualityLevel=0.003, minDistance=6)
     if start is None:
         return np.zeros((0, 4), dtype=np.float32)
+    how: Any = {'winSize': (15, 15), 'maxLevel': 3}
     end, there, _ = cv2.calcOpticalFlowPyrLK(first, second, start, start.copy(), **how)
     again, back, _ = cv2.calcOpticalFlowPyrLK(second, first, end, end.copy(), **how)
     # a point that does not return to within half a pixel is lost
@@ -187,58 +193,54 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     points.
     """
     blocks = [np.zeros((4, 0))]
-    for angle, spread, size, found in _agreements(points, view, near):
+    for angle, spread, found in _agreements(points, view, near):
         missed = np.abs(angle - found) / spread
         information = np.sum(1.0 / (1.0 + missed**2) / spread**2, axis=0)
         agreeing = np.count_nonzero((missed < 5.0) & np.isfinite(spread), axis=0)
-        blocks.append(np.stack([found, information, agreeing, size]))
-    found, information, agreeing, size = np.concatenate(blocks, axis=1)
-    few = size < FEWEST
-    found[few], information[few] = np.nan, np.nan
-    return Turns(
-        found,
-        1.0 / np.sqrt(np.maximum(information, 1e-9)),
-        agreeing.astype(np.intp),
-        agreeing / np.maximum(size, 1),
-    )
+        size = np.count_nonzero(np.isfinite(spread), axis=0)
+        known = np.where(size < FEWEST, np.nan, found)
+        blocks.append(np.stack([known, information, agreeing, agreeing / np.maximum(size, 1)]))
+    found, information, agreeing, share = np.concatenate(blocks, axis=1)
+    information[np.isnan(found)] = np.nan
+    deviation = 1.0 / np.sqrt(np.maximum(information, 1e-9))
+    return Turns(found, deviation, agreeing.astype(np.intp), share)
 
 
 def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
     """How much the points of each pair (p,) disagree about a turn; NaN without points."""
     blocks = [np.zeros(0)]
-    for angle, spread, size, found in _agreements(points, view, near):
+    for angle, spread, found in _agreements(points, view, near):
         total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
+        size = np.count_nonzero(np.isfinite(spread), axis=0)
         blocks.append(np.where(size > 0, total / np.maximum(size, 1), np.nan))
     return np.concatenate(blocks)
 
 
 def _agreements(
     points: Points, view: View, near: FloatArray | None
-) -> Iterator[tuple[FloatArray, FloatArray, NDArray[np.intp], FloatArray]]:
-    """Yield angles and deviations (k, b) of the points of blocks, their numbers, the turns."""
-    aside = None if points.twists is None else points.aside(view.offset)
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Yield angles and deviations (k, b) of the points of blocks, and the turns (b,)."""
+    aside = None if points.twists is None else points.aside(view.offset)[0]
     for start, block in zip(range(0, points.pairs, _BLOCK), points.blocks, strict=True):
         pairs = slice(start, start + _BLOCK)
         angle, spread = _angles(block, view, None if aside is None else aside[pairs])
-        size = np.count_nonzero(np.isfinite(spread), axis=0)
-        found = _agreed(angle, spread, size, None if near is None else near[pairs])
-        yield angle, spread, size, found
+        yield angle, spread, _agreed(angle, spread, None if near is None else near[pairs])
 
 
 def _angles(
     block: FloatArray, view: View, aside: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Angles (k, b) of points of b pairs, and their deviations by the tracking noise.
+    Angles (k, b) of points (4, k, b) of b pairs, and their deviations by the tracking noise.
 
-    A deviation is infinite where a point is missing or determines nothing. `block`, `aside` (b,):
-    see `Points`.
+    A deviation is infinite where a point is missing or determines nothing.
     """
-    ahead = np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
-    x, y, x_after, y_after = (block - ahead) / view.focal
+    x, y, x_after, y_after = (
+        block - np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
+    ) / view.focal
     if aside is not None:
-        x, y = _turned_to(x, y, aside)
-        x_after, y_after = _turned_to(x_after, y_after, aside)
+        x, y = _rotated(x, y, aside)
+        x_after, y_after = _rotated(x_after, y_after, aside)
     # points level with where the camera moves to tell nothing
     known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
     y = np.where(known, y, np.nan)
@@ -248,29 +250,24 @@ def _angles(
     return np.where(known, angle, 0.0), np.where(known, spread, np.inf)
 
 
-def _turned_to(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _rotated(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Rotate points (k, b) into cameras that look along their motion, `aside` (b,)."""
     away = 1.0 - aside * x
     return (x + aside) / away, y * np.sqrt(1.0 + aside**2) / away
 
 
-def _agreed(
-    angle: FloatArray,
-    spread: FloatArray,
-    size: NDArray[np.intp],
-    near: FloatArray | None = None,
-) -> FloatArray:
+def _agreed(angle: FloatArray, spread: FloatArray, near: FloatArray | None) -> FloatArray:
     """Location (b,) of the angles of each pair by Cauchy's law, from their median or `near` on."""
-    have = size > 0
-    if not have.any():
-        return np.zeros(len(size)) if near is None else np.where(np.isfinite(near), near, 0.0)
-    order = np.sort(np.where(np.isfinite(spread), angle, np.inf), axis=0)
-    middle = order[np.minimum(size // 2, len(order) - 1), np.arange(len(size))]
-    found = np.where(have, middle, 0.0)
+    size = np.count_nonzero(np.isfinite(spread), axis=0)
+    have, found = size > 0, np.zeros(len(size))
+    if have.any():
+        order = np.sort(np.where(np.isfinite(spread), angle, np.inf), axis=0)
+        middle = order[np.minimum(size // 2, len(order) - 1), np.arange(len(size))]
+        found = np.where(have, middle, 0.0)
     if near is not None:
         found = np.where(np.isfinite(near), near, found)
     variance, weight = spread**2, np.empty_like(spread)
-    for _ in range(8):
+    for _ in range(8 if have.any() else 0):
         # weight = 1 / (variance + (angle - found)^2), without further arrays: here time goes
         np.subtract(angle, found, out=weight)
         np.square(weight, out=weight)
@@ -280,3 +277,185 @@ def _agreed(
         weight *= angle
         found = np.where(have, weight.sum(axis=0) / np.maximum(total, 1e-9), found)
     return found
+
+
+def find_view(points: Points, turns: FloatArray, metres: FloatArray, beside: bool = False) -> View:
+    """
+    Calibrate a camera by the odometry's turns (p,) and distances (p,) between pairs of images.
+
+    The odometry may drift per metre; it is NaN where there is none. `beside`: also estimate the
+    camera's offset from the odometry's point.
+    """
+    moving, usual = metres > 0.5 * np.nanmedian(metres), np.abs(turns) < 0.5
+    straight = _examples(points, moving & (np.abs(turns) < 0.02))
+    bends = _examples(points, moving & (np.abs(turns) > _TURNING) & usual)
+    use = np.flatnonzero(usual)
+    around, own = points.some(use), np.searchsorted(use, bends)
+    turns, metres = turns[use], metres[use]
+    view = View(0.7, np.zeros(2))  # 71 degrees wide
+    for _ in range(3):
+        view = _ahead(points.some(straight), view)
+        view, drift = _compared(around, view, turns, metres)
+        if beside and len(bends) >= _ENOUGH_TURNS:
+            view = _offset(points.some(bends), view, turns[own] - drift * metres[own])
+            view, _ = _compared(around, view, turns, metres)
+    return view
+
+
+def _examples(points: Points, which: NDArray[np.bool_]) -> Indices:
+    """Choose pairs with many points, spread over all."""
+    pairs = np.flatnonzero(which & (points.sizes >= 2 * FEWEST))
+    spread = np.linspace(0, max(len(pairs) - 1, 0), min(250, len(pairs)))
+    return np.asarray(pairs[np.unique(spread.astype(np.intp))])
+
+
+def _compared(
+    points: Points, view: View, turns: FloatArray, metres: FloatArray
+) -> tuple[View, float]:
+    """Fit the focal length to the odometry's turns; also return the odometry's drift."""
+    seen = turned(points, view, turns).angle
+    have = np.isfinite(seen)
+    wide = have & (np.abs(turns) > _TURNING)
+    if wide.sum() < _ENOUGH_TURNS:
+        return view, 0.0
+    # turns err more than straight ways do, which would outvote them
+    narrow, scale, drift = have & ~wide, 1.0, 0.0
+    for _ in range(3):
+        if narrow.any():
+            drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
+        scale = _slope(seen[wide], (turns - drift * metres)[wide])
+    found = view.scaled(scale)
+    # a camera that is upside down turns the other way, for which there is no focal length
+    left = turns - view.focal / found.focal * seen - drift * metres
+    unlike = float(np.median(np.abs(left[wide] / turns[wide])))
+    return replace(found, unlike=unlike), drift
+
+
+def _ahead(points: Points, view: View) -> View:
+    """Find the focus of expansion, about which the points of each pair agree best."""
+    if not len(points.flow):
+        return view
+
+    def cost(ahead: FloatArray) -> float:
+        return _mean(disagreement(points, replace(view, ahead=ahead)))
+
+    corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    options = {'initial_simplex': corners, 'xatol': 2e-4, 'fatol': 1e-6, 'maxiter': 60}
+    found = minimize(cost, view.ahead, method='Nelder-Mead', options=options)
+    return replace(view, ahead=np.asarray(found.x))
+
+
+def _offset(points: Points, view: View, turns: FloatArray) -> View:
+    """
+    Find the odometry's point by pairs that turn by about `turns` (p,).
+
+    Another offset makes other turns of the same points: each offset has its own focal length.
+    """
+
+    def at(offset: float) -> View:
+        found = replace(view, offset=offset)
+        for _ in range(3):
+            seen = turned(points, found, turns).angle
+            have = np.isfinite(seen)
+            if have.any():
+                found = found.scaled(_slope(seen[have], turns[have]))
+        return found
+
+    def missed(offset: float) -> FloatArray:
+        return disagreement(points, at(offset), turns)
+
+    def cost(offset: float) -> float:
+        return _mean(missed(offset))
+
+    spacing, side = 0.15, 0.05  # metres: of the coarse search, of the differences
+    offsets = spacing * np.arange(-6, 7)
+    # an offset that makes turns of all steps explains nothing
+    known = [np.count_nonzero(points.aside(offset)[1]) >= _ENOUGH_TURNS for offset in offsets]
+    costs = [cost(one) if usable else np.inf for one, usable in zip(offsets, known, strict=True)]
+    if not np.isfinite(min(costs)):
+        return view
+    start = offsets[int(np.argmin(costs))]
+    bounds, options = (start - spacing, start + spacing), {'xatol': 0.002}
+    best = float(minimize_scalar(cost, bounds=bounds, method='bounded', options=options).x)
+    middle, left, right = missed(best), missed(best - side), missed(best + side)
+    # deviation of an estimate that minimises a sum: root of the squared slopes by the curvature
+    slope, curvature = (right - left) / (2.0 * side), (left - 2.0 * middle + right) / side**2
+    if not np.isfinite(curvature).any():
+        return at(best)
+    total = max(float(np.nansum(curvature)), 1e-9)
+    deviation = float(np.sqrt(np.nansum(slope**2)) / total)
+    return replace(at(best), deviation=deviation)
+
+
+def _mean(missed: FloatArray) -> float:
+    """Mean of what is known; infinite where nothing is."""
+    return float(np.nanmean(missed)) if np.isfinite(missed).any() else np.inf
+
+
+def _slope(column: FloatArray, values: FloatArray) -> float:
+    return float(robust_line(column[:, np.newaxis], values)[0][0])
+
+
+def robust_line(columns: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """
+    Coefficients (c,) that make columns (m, c) values (m,), by Cauchy's law, and their information.
+
+    Reweighted least squares, the scale of the errors being their median absolute deviation.
+    The information (c, c) is the inverse of the covariance of the coefficients.
+    """
+    weight = np.ones(len(values))
+    for _ in range(10):
+        weighted = columns.T * weight
+        normal = weighted @ columns
+        found = np.linalg.lstsq(normal, weighted @ values, rcond=None)[0]
+        left = values - columns @ found
+        # 1.4826 median |error| is the deviation of a normal law
+        scale = max(1.4826 * float(np.median(np.abs(left))), 1e-5)
+        weight = 1.0 / (1.0 + (left / (2.0 * scale)) ** 2)
+    return np.asarray(found), np.asarray(normal / scale**2)
+
+
+class Corners(NamedTuple):
+    """
+    SIFT keypoints of an image.
+
+    `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128) descriptors.
+    """
+
+    places: NDArray[np.float32]
+    looks: NDArray[np.uint8]
+
+
+def find_corners(image: Image) -> Corners:
+    """Detect keypoints of a small grey image (see `small`)."""
+    sift = cv2.SIFT.create(300, contrastThreshold=0.02)
+    points, looks = sift.detectAndCompute(image, None)
+    if looks is None:
+        return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
+    middle = 0.5 * np.array(image.shape[::-1])
+    places = (np.array([point.pt for point in points]) - middle) / WIDTH
+    # whole numbers up to 255, which OpenCV gives as floating point
+    return Corners(places.astype(np.float32), looks.astype(np.uint8))
+
+
+def matched(first: Corners, second: Corners) -> FloatArray:
+    """Places (m, 4) in both images of points that are each other's nearest and unlike others."""
+    if len(first.looks) < 2 or len(second.looks) < 2:
+        return np.zeros((0, 4))
+    alike = _rooted(first.looks) @ _rooted(second.looks).T
+    rows = np.arange(len(alike))
+    best = np.argmax(alike, axis=1)
+    nearest = alike[rows, best]
+    mutual = np.argmax(alike, axis=0)[best] == rows
+    alike[rows, best] = -1.0
+    # the ratio test (Lowe, IJCV 2004) on squared distances of unit vectors
+    clear = 1.0 - nearest < 0.8**2 * (1.0 - alike.max(axis=1))
+    kept = mutual & clear
+    both = np.concatenate([first.places[kept], second.places[best[kept]]], axis=1)
+    return np.asarray(both, dtype=np.float64)
+
+
+def _rooted(looks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return RootSIFT (Arandjelovic and Zisserman, CVPR 2012), of unit length."""
+    values = looks.astype(np.float32)
+    return np.asarray(np.sqrt(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-9)))

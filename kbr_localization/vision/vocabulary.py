@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
-_SETTLED = 0.02  # k-means ends when fewer descriptors change their word: the rest gains 0.5%
 
 
 class Vocabulary:
@@ -64,26 +63,26 @@ class Vocabulary:
         return result
 
     def state(self) -> dict[str, Any]:
-        """Return the arrays by name, without the words, for `from_state`."""
-        if self.branches is None:
-            return {}
-        return {'branches': self.branches, 'branch_sizes': self.sizes}
+        """Return the arrays by name for `from_state`."""
+        state: dict[str, Any] = {'vocabulary': self.words}
+        if self.branches is not None:
+            state |= {'branches': self.branches, 'branch_sizes': self.sizes}
+        return state
 
     @classmethod
-    def from_state(cls, words: Float32Array, state: Mapping[str, Any], tree: bool) -> Vocabulary:
-        """Build again from words and `state()`; raises VisionError for damaged arrays."""
+    def from_state(
+        cls, state: Mapping[str, Any], shape: tuple[int, int], tree: bool
+    ) -> Vocabulary:
+        """Build words of a shape again from `state()`; raises VisionError for damaged arrays."""
+        words = checked('vocabulary', state['vocabulary'], shape)
         if not tree:
             return cls(words)
-        branches = np.ascontiguousarray(state['branches'], dtype=np.float32)
         sizes = np.asarray(state['branch_sizes']).astype(np.int64)
-        fits = branches.ndim == words.ndim and branches.shape == (len(sizes), words.shape[1])
-        counted = bool((sizes > 0).all()) and sizes.sum() == len(words)
-        if not (fits and counted and np.isfinite(branches).all()):
+        if not (sizes > 0).all() or sizes.sum() != len(words):
             raise VisionError(
-                f'branches of shape {branches.shape} for {sizes.sum()} words: expected those of '
-                f'words of shape {words.shape}; build the map again'
+                f'branch_sizes of {sizes.sum()} words: expected {len(words)}; build the map again'
             )
-        return cls(words, branches, sizes)
+        return cls(words, checked('branches', state['branches'], (len(sizes), shape[1])), sizes)
 
     @classmethod
     def learn_tree(
@@ -95,39 +94,37 @@ class Vocabulary:
         Branches get words by how far their descriptors spread. The same generator and data give
         the same tree. Raises VisionError when there are fewer distinct descriptors than words.
         """
-        distinct = _find_distinct(descriptors)
-        if len(distinct) < words:
-            raise _too_few_patches(words, len(distinct))
+        distinct = _find_distinct(descriptors, words)
         count = math.isqrt(words)
         sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
         branches = learn_vocabulary(descriptors[sample], count, rng, step)
         found = nearest_words(descriptors, branches)
         members = [descriptors[found == branch] for branch in range(count)]
-        different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
         # a branch without descriptors keeps one word: its centre
-        most = np.array([max(len(one), 1) for one in different])
-        spread = np.array(
-            [
-                ((one - centre) ** 2).sum(dtype=np.float64)
-                for one, centre in zip(members, branches, strict=True)
-            ]
-        )
-        sizes = _share_words(spread, words, most)
-        leaves = []
-        for own, seeds, centre, size in zip(members, different, branches, sizes, strict=True):
-            if len(seeds) > size:
-                leaves.append(learn_vocabulary(own, size, rng, step, seeds))
-            else:
-                leaves.append(seeds if len(seeds) else centre[np.newaxis])
+        different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
+        seeds = [own if len(own) else branches[[n]] for n, own in enumerate(different)]
+        pairs = zip(members, branches, strict=True)
+        spread = [((own - centre) ** 2).sum(dtype=np.float64) for own, centre in pairs]
+        sizes = _share_words(np.array(spread), words, np.array([len(own) for own in seeds]))
+        leaves = [
+            learn_vocabulary(own, size, rng, step, start) if len(start) > size else start
+            for own, start, size in zip(members, seeds, sizes, strict=True)
+        ]
         return cls(np.concatenate(leaves), branches, sizes)
 
 
-def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
-    """
-    Index of the nearest word in the Euclidean distance.
+def checked(name: str, value: Any, shape: tuple[int, ...]) -> Float32Array:
+    """Array of a state as float32; raises VisionError unless it has the shape and is finite."""
+    array = np.ascontiguousarray(value, dtype=np.float32)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise VisionError(
+            f'{name} of shape {array.shape}: expected {shape} finite numbers; build the map again'
+        )
+    return array
 
-    Shapes: (k, d) and (words, d) float32 -> (k,).
-    """
+
+def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
+    """Index of the nearest word: (k, d) and (words, d) float32 -> (k,)."""
     transposed = np.ascontiguousarray(vocabulary.T)
     offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
     result = np.empty(len(descriptors), dtype=np.intp)
@@ -150,10 +147,10 @@ def learn_vocabulary(
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
-    Seeded by k-means++ on `rng`, then Lloyd's iterations until hardly anything moves, at most
-    `iterations`; the same generator and data give the same vocabulary. `step`: words are multiples
-    of it. `seeds_from`: (s, d) descriptors that the seeds are taken from, in place of all. Raises
-    VisionError when there are fewer distinct descriptors than words.
+    Seeded by k-means++ on `rng`, then at most `iterations` of Lloyd's; the same generator and data
+    give the same vocabulary. `step`: words are multiples of it. `seeds_from`: (s, d) descriptors
+    that the seeds are taken from, in place of all. Raises VisionError when there are fewer
+    distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
     assigned = np.full(len(descriptors), -1)
@@ -164,7 +161,8 @@ def learn_vocabulary(
         for axis, values in enumerate(descriptors.T):
             sums = np.bincount(assigned, values, minlength=words)
             centres[present, axis] = rounded(sums[present] / sizes[present], step)
-        if np.mean(assigned != before) < _SETTLED:
+        # what the last patches to change their word would gain is 0.5%
+        if np.mean(assigned != before) < 0.02:
             break
     return centres
 
@@ -179,26 +177,22 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
         weight = distance if index else np.ones(count)
         if not weight.any():
             # too few distinct ones in the sample, as of blank walls
-            distinct = _find_distinct(descriptors)
-            if not words <= len(distinct) < len(descriptors):
-                raise _too_few_patches(words, len(distinct))
-            return _spread_seeds(descriptors[distinct], words, rng)
+            return _spread_seeds(descriptors[_find_distinct(descriptors, words)], words, rng)
         seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
         difference = sample - seeds[index]
         distance = np.minimum(distance, np.einsum('ij,ij->i', difference, difference))
     return seeds
 
 
-def _find_distinct(descriptors: Float32Array) -> NDArray[np.intp]:
-    """Index of the first of each group of equal descriptors (k, d)."""
-    return np.asarray(np.unique(descriptors, axis=0, return_index=True)[1])
-
-
-def _too_few_patches(words: int, distinct: int) -> VisionError:
-    return VisionError(
-        f'vocabulary of {words} words: the images have {distinct} distinct patches only; use more '
-        'images or fewer words'
-    )
+def _find_distinct(descriptors: Float32Array, words: int) -> NDArray[np.intp]:
+    """Index of the first of each group of equal descriptors (k, d), at least as many as words."""
+    distinct = np.asarray(np.unique(descriptors, axis=0, return_index=True)[1])
+    if len(distinct) < words:
+        raise VisionError(
+            f'vocabulary of {words} words: the images have {len(distinct)} distinct patches only; '
+            'use more images or fewer words'
+        )
+    return distinct
 
 
 def _share_words(

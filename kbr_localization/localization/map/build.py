@@ -27,7 +27,7 @@ from kbr_localization.localization.odometry_delay import (
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
-from kbr_localization.vision.multi_camera import missing_cameras
+from kbr_localization.vision.describer import missing_cameras
 from kbr_localization.workers import Workers
 import numpy as np
 

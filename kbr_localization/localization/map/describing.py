@@ -14,7 +14,7 @@ from kbr_localization import conversions
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision import Describer, describer_from_state
-from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.workers import gathered, shrinking_batches, Workers
 import numpy as np
 

@@ -17,8 +17,7 @@ from kbr_localization.localization.map.similarity import Centring, FullSimilarit
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
-from kbr_localization.vision.describer import PlainDescriptors, Prepared
-from kbr_localization.vision.multi_camera import missing_cameras
+from kbr_localization.vision.describer import missing_cameras, PlainDescriptors, Prepared
 import numpy as np
 from scipy.spatial import cKDTree
 

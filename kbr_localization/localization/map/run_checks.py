@@ -9,7 +9,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.odometry_jumps import LONG_PAUSE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.vision.robust_line import robust_line
+from kbr_localization.vision.turning import robust_line
 import numpy as np
 
 _WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions are compared

@@ -23,7 +23,7 @@ from kbr_localization.localization.mapping.segments import map_segments, odometr
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import Points, View
 from kbr_localization.workers import Workers
 import numpy as np

@@ -28,14 +28,14 @@ from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.vision.robust_line import robust_line
+from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import (
+    find_view,
     Flow,
     follow,
     load_small,
     Points,
+    robust_line,
     turned,
     Turns,
     View,

@@ -20,9 +20,8 @@ from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.corners import Corners, find_corners, matched
-from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.vision.turning import load_small, View, WIDTH
+from kbr_localization.vision.preparation import LoadableImage
+from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
 from kbr_localization.workers import gathered, Workers
 import numpy as np
 
