@@ -68,22 +68,10 @@ def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
             expected = [''] if value == () else value
             assert node.get_parameter(prefix + name).value == expected
             assert type(node.get_parameter(prefix + name).value) is type(expected)
-
-
-def test_ranges_and_choices_are_shown(make_node):
-    node = make_node()
-    Settings(node)
     assert 'raw, compressed' in node.describe_parameter('image_transport').additional_constraints
     span = node.describe_parameter('transform_tolerance').floating_point_range[0]
     assert (span.from_value, span.to_value) == (0.0, 60.0)
     assert node.describe_parameter('points').integer_range[0].from_value == 10
-
-
-def test_an_integer_is_taken_where_a_float_is_meant(make_node):
-    node = make_node(update_min_d=1, initial_pose__x=3)
-    settings = Settings(node)
-    assert (settings.filter.update_min_d, settings.initial_pose.x) == (1.0, 3.0)
-    assert isinstance(node.get_parameter('update_min_d').value, float)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +117,13 @@ def test_a_list_of_the_command_line_that_does_not_fit_is_refused(make_node, text
         Settings(make_node(cli_args=['-p', text]))
 
 
-def test_an_empty_list_is_none(make_node):
-    node = make_node(cli_args=['-p', 'image_topics:=[]', '-p', 'map_files:=[]'])
-    config = Settings(node).config
-    assert (config.image_topics, config.map_files) == ((), ())
+def test_an_integer_is_taken_where_a_float_is_meant_and_an_empty_list_is_none(make_node):
+    cli_args = ['-p', 'image_topics:=[]', '-p', 'map_files:=[]', '-p', 'initial_pose.x:=3']
+    node = make_node(cli_args=cli_args, update_min_d=1)
+    settings = Settings(node)
+    assert (settings.filter.update_min_d, settings.initial_pose.x) == (1.0, 3.0)
+    assert isinstance(node.get_parameter('update_min_d').value, float)
+    assert (settings.config.image_topics, settings.config.map_files) == ((), ())
     assert node.get_parameter('image_topics').value == ['']
     assert not node.describe_parameter('image_topics').dynamic_typing
 

@@ -146,26 +146,23 @@ class Player:
 
     def _play_once(self) -> None:
         first_ns = self._events[0].stamp_ns
-        self._publish_clock(first_ns)
+        self._set_clock(first_ns)
         self._spin_until(time.monotonic() + 0.5)  # subscribers take their time from the clock
         started, per_second = time.monotonic(), self._options.rate * SECOND
         for done, event in enumerate(self._events, start=1):
             due = started + (event.stamp_ns - first_ns) / per_second
             # the clock is never behind what is sent
             while (now := time.monotonic()) < due and not self._stop.is_set():
-                self._advance_clock(first_ns + round((now - started) * per_second))
+                passed_ns = first_ns + round((now - started) * per_second)
+                self._set_clock(max(self._clock_ns, passed_ns))
                 self._spin_until(min(due, now + 1.0 / CLOCK_RATE))
             if self._stop.is_set():
                 return
-            self._advance_clock(event.stamp_ns)
+            self._set_clock(max(self._clock_ns, event.stamp_ns))
             self._publish(event)
             self._progress(f'playing {self._dataset.name}', done, len(self._events))
 
-    def _advance_clock(self, stamp_ns: int) -> None:
-        if stamp_ns > self._clock_ns:
-            self._publish_clock(stamp_ns)
-
-    def _publish_clock(self, stamp_ns: int) -> None:
+    def _set_clock(self, stamp_ns: int) -> None:
         self._clock_ns = stamp_ns
         if self._clock is not None:
             self._clock.publish(Clock(clock=conversions.ns_to_stamp(stamp_ns)))
@@ -211,8 +208,7 @@ class Player:
         if self._options.image_transport == 'raw':
             pixels = image() if callable(image) else image
             return conversions.image_message(pixels, stamp_ns, frame_id)
-        encoded = encoded_bytes(image, name)
-        return conversions.compressed_image_message(encoded, stamp_ns, frame_id)
+        return conversions.compressed_image_message(encoded_bytes(image, name), stamp_ns, frame_id)
 
 
 def play(
@@ -227,7 +223,7 @@ def play(
     `ros_arguments`: as on a command line after `--ros-args`, e.g. remappings. Raises DatasetError
     and ConfigurationError before anything is sent.
     """
-    with ros_context(['--ros-args', *ros_arguments] if ros_arguments else []) as stop:
+    with ros_context(['--ros-args', *ros_arguments]) as stop:
         node = Node('player')
         try:
             return Player(node, dataset, options, progress, stop).play()

@@ -54,8 +54,7 @@ class RecordingSession:
         self._news = threading.Condition()
         self._buffer, self._settled_ns = OdometryBuffer(), -1
         self._unwritten: list[Stamped] = []
-        last = recording.last_odometry
-        self._written_ns = last.stamp_ns if last else 0
+        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
         # every image may be one too many, none is more urgent than another
         self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
         self._poses: list[Stamped] = []
@@ -105,8 +104,7 @@ class RecordingSession:
         self._log(
             'warning',
             f'pose not used: its standard deviation is {position_sd:.2f} m, expected at most '
-            f'max_position_sd, {most:g} m: wait until whoever knows the pose is sure of it, or '
-            'raise max_position_sd',
+            f'max_position_sd, {most:g} m',
         )
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
@@ -147,7 +145,8 @@ class RecordingSession:
             with self._news:
                 # of an hour, at most
                 self._unwritten = [*unwritten, *self._unwritten][-100_000:]
-                self._failures['could not be written'] += due is not None
+            if due is not None:
+                self._failures['could not be written'] += 1
             self.trouble = str(error)
             self._log('error', self.trouble)
             return None
@@ -158,12 +157,7 @@ class RecordingSession:
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, in which an image was lost."""
-        self.count('internal error')
-
-    def count(self, reason: str) -> None:
-        """Count an image that is not recorded."""
-        with self._news:
-            self._failures[reason] += 1
+        self._failures['internal error'] += 1
 
     def close(self) -> None:
         """
@@ -242,9 +236,8 @@ class RecordingSession:
             self._failures['not newer than the run'] += 1
             self._log(
                 'warning',
-                f'image of {image.stamp_ns * 1e-9:.3f} s not recorded: expected one after the '
-                f'last of the run, {last.stamp_ns * 1e-9:.3f} s: record into a new folder, or see '
-                'why the clock is behind',
+                f'image of {image.stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
+                f'{last.stamp_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
             )
             return False
         distance, angle = _step(last.reference, pose)
@@ -259,7 +252,7 @@ class RecordingSession:
         try:
             encoded = self._encode(image)
         except DatasetError as error:
-            self.count('broken image')
+            self._failures['broken image'] += 1
             self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)

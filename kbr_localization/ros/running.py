@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 import gc
 import re
@@ -34,19 +34,15 @@ class Stop(threading.Event):
 
 
 @contextmanager
-def ros_context(args: Sequence[str] | None = None) -> Iterator[Stop]:
+def ros_context(args: list[str] | None = None) -> Iterator[Stop]:
     """
-    Initialize rclpy and give an event that SIGINT, SIGTERM and SIGHUP set.
+    Initialize rclpy and give an event that SIGINT, SIGTERM and, but for `nohup`, SIGHUP set.
 
-    An ignored SIGHUP stays ignored, as under `nohup`.
     rclpy's own handlers would end the context before a node can save its state. Raises RosError
     for wrong ROS arguments.
     """
     try:
-        rclpy.init(
-            args=None if args is None else list(args),
-            signal_handler_options=SignalHandlerOptions.NO,
-        )
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except (UnicodeError, RuntimeError) as error:
         text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
         raise RosError(f'the ROS arguments are not right: {text}') from error
@@ -57,11 +53,10 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.set()
 
-    previous: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                previous[number] = signal.signal(number, handle)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop
     finally:
@@ -143,18 +138,18 @@ class NodeLogger:
 
     def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
         """Log a text at 'info', 'warning' or 'error', or once in `quiet` seconds."""
-        text = text if len(text) < 4000 else f'{text[:4000]}… ({len(text)} characters)'
+        text = text[:4000]
         kind, now, first = NUMBER.sub('#', text), time.monotonic(), 5.0 if quiet is None else quiet
         with self._lock:
             logged, wait, came = self._told.get(kind, (-np.inf, first, -np.inf))
             wait = first if now - came > 2.0 * first else wait
             if len(self._told) > 200:
                 self._told.clear()
-            if now - logged < wait:
-                self._told[kind] = (logged, wait, now)
-                return
+            is_due = now - logged >= wait
             longer = min(2.0 * wait, 300.0) if quiet is None else quiet
-            self._told[kind] = (now, longer, now)
+            self._told[kind] = (now, longer, now) if is_due else (logged, wait, now)
+        if not is_due:
+            return
         # rclpy keeps the severity of a call site, so each level needs its own
         if level == 'info':
             self._logger.info(text)
