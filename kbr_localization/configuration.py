@@ -25,8 +25,8 @@ def parameter(
     description: str,
     low: float | None = None,
     high: float | None = None,
-    choices: tuple[str, ...] | None = None,
     search: tuple[float, float] | None = None,
+    choices: tuple[str, ...] | None = None,
 ) -> Any:
     """
     Declare a dataclass field with its description and its allowed range or choices.

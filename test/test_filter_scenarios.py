@@ -6,7 +6,7 @@ from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import MapStatistics
-from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
+from kbr_localization.localization.methods.on_map import FullyNonparametricFilter
 from kbr_localization.localization.methods.registry import make_localizer, METHODS
 from map_helpers import map_along
 import numpy as np

@@ -14,7 +14,7 @@ from kbr_localization.localization.map.grow import (
     with_images,
 )
 from kbr_localization.localization.map.kernel_map import MapStatistics
-from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
+from kbr_localization.localization.methods.on_map import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
 import pytest

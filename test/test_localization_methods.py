@@ -5,18 +5,16 @@ from dataclasses import fields, replace
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.kernels.kernel_mean import KernelMean
-from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
+from kbr_localization.kernels.rules import squared_bayes_rule
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import length_scale
-from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods import registry
 from kbr_localization.localization.methods.baselines import (
     DeadReckoning,
-    DeadReckoningConfig,
-    NearestNeighbourConfig,
     NearestNeighbourParticleFilter,
 )
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
+from kbr_localization.localization.methods.on_map import Algorithm1, KernelMonteCarloFilter
 from kbr_localization.localization.methods.registry import (
     make_localizer,
     method_config,
@@ -25,7 +23,7 @@ from kbr_localization.localization.methods.registry import (
 )
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
-from map_helpers import map_along
+from map_helpers import map_along, straight
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -68,6 +66,12 @@ class Near(Describer):
 
 def seen_from(kernel_map, pose):
     return kernel_map.describer.cross_gram(pose[np.newaxis], kernel_map.descriptors)[0]
+
+
+def density(a, b, variance):
+    """Gaussian densities (n, m) of points a (n, 4) about b (m, 4)."""
+    scaled = np.sum((a[:, np.newaxis] - b) ** 2 / variance, axis=-1)
+    return np.exp(-0.5 * scaled) / np.sqrt(np.prod(2 * np.pi * variance))
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -152,11 +156,8 @@ def test_a_belief_that_leaves_the_map_is_anywhere_on_it(ring):
     assert np.hypot(*(localizer.estimate().pose - ring_pose(4.0))[:2]) < 1.5
 
 
-@pytest.mark.parametrize(
-    ('name', 'rule'), [('squared', squared_bayes_rule), ('thresholded', thresholded_bayes_rule)]
-)
-def test_kmcf_corrects_by_the_kernel_bayes_rule_of_its_sample(ring, name, rule):
-    config = KmcfConfig(bayes_rule=name, delta=1e-3, points=50)
+def test_kmcf_corrects_by_the_kernel_bayes_rule_of_its_sample(ring):
+    config = KernelMonteCarloFilter.parameters(delta=1e-3, points=50)
     localizer = KernelMonteCarloFilter(ring, config, np.random.default_rng(0))
     localizer.initialize(ring_pose(3.0), np.diag([0.3, 0.3, 0.1]) ** 2)
     points, n = localizer.points, len(ring)
@@ -164,47 +165,38 @@ def test_kmcf_corrects_by_the_kernel_bayes_rule_of_its_sample(ring, name, rule):
     localizer.update_similarities(k_y)
 
     def gaussian(a, b):
-        a, b = se2.to_plane_and_circle(a), se2.to_plane_and_circle(b)
         h, c = config.position_bandwidth, config.heading_bandwidth
-        scaled = np.sum(((a[:, np.newaxis] - b) / [h, h, c, c]) ** 2, axis=-1)
-        return np.exp(-0.5 * scaled) / ((2 * np.pi) ** 2 * h * h * c * c)
+        a, b = se2.to_plane_and_circle(a), se2.to_plane_and_circle(b)
+        return density(a, b, np.square([h, h, c, c]))
 
     gram = gaussian(ring.poses, ring.poses)
     prior = gaussian(ring.poses, points).mean(axis=1)
     mu = np.linalg.solve(gram + config.state_ridge * gram[0, 0] * np.eye(n), prior)
     images = Near().cross_gram(ring.poses, ring.poses)
     gram_y, observed = (np.exp((s - 1) / config.sharpening) for s in (images, k_y))
-    weights = rule(gram_y, mu, observed, config.delta)
+    weights = squared_bayes_rule(gram_y, mu, observed, config.delta)
     plain = weights / weights.sum()
     np.testing.assert_allclose(localizer.alpha, plain, atol=1e-6 * np.abs(plain).max())
 
 
 def test_kmcf_herds_map_poses_and_moves_them(ring):
-    localizer = KernelMonteCarloFilter(ring, KmcfConfig(points=60), np.random.default_rng(0))
+    config = KernelMonteCarloFilter.parameters(points=60)
+    localizer = KernelMonteCarloFilter(ring, config, np.random.default_rng(0))
     localizer.initialize(ring_pose(8.0), np.diag([0.2, 0.2, 0.1]) ** 2)
     localizer.update(ring_pose(8.0))
-    herded = localizer.herded(localizer.alpha)
-    kernels = localizer.kernels
-    mean = KernelMean(kernels.kernel, kernels.points, localizer.alpha)
-    np.testing.assert_allclose(se2.to_plane_and_circle(herded), mean.herd(60), atol=1e-9)
+    apart = [np.hypot(*(ring.poses - ring_pose(place))[:, :2].T) for place in (5.0, 15.0)]
+    several = 2.0 * np.exp(-0.5 * apart[0] ** 2) + np.exp(-0.5 * apart[1] ** 2)
+    for alpha in (localizer.alpha, several / several.sum()):
+        mean = KernelMean(localizer.kernel, localizer.states, alpha)
+        found = se2.to_plane_and_circle(localizer.herded(alpha))
+        np.testing.assert_allclose(found, mean.herd(60), atol=1e-9)
     localizer.predict(np.array([0.4, 0.0, 0.1]))
     assert localizer.alpha is None and len(localizer.points) == 60
     assert np.hypot(*(localizer.estimate().pose - ring_pose(8.4))[:2]) < 0.3
 
 
-def test_kmcf_herds_poses_all_over_a_belief_on_several_places(ring):
-    localizer = KernelMonteCarloFilter(ring, KmcfConfig(points=60), np.random.default_rng(0))
-    apart = [np.hypot(*(ring.poses - ring_pose(place))[:, :2].T) for place in (5.0, 15.0)]
-    alpha = 2.0 * np.exp(-0.5 * apart[0] ** 2) + np.exp(-0.5 * apart[1] ** 2)
-    alpha /= alpha.sum()
-    gram, chosen = localizer.kernels.gram_x, []
-    for t in range(60):
-        chosen.append(np.argmax(gram @ alpha - gram[chosen].sum(axis=0) / (t + 1)))
-    np.testing.assert_array_equal(localizer.herded(alpha), ring.poses[chosen])
-
-
 def test_the_likelihood_of_the_nearest_images_is_the_density_about_them(ring):
-    config = NearestNeighbourConfig(neighbours=3, power=2.0, points=500)
+    config = NearestNeighbourParticleFilter.parameters(neighbours=3, power=2.0, points=500)
     localizer = NearestNeighbourParticleFilter(ring, config, np.random.default_rng(0))
     localizer.initialize(ring_pose(3.0), 1e-4 * np.eye(3))
     poses, k_y = localizer.belief().poses, seen_from(ring, ring_pose(3.1))
@@ -224,8 +216,8 @@ def test_the_likelihood_of_the_nearest_images_is_the_density_about_them(ring):
 
 def test_a_gaussian_at_the_map_is_as_wide_as_it_was_given(ring):
     """Its kernel mean is N(x; pose, h^2 + J C J^T) on (x, y, cos, sin)."""
-    kernels = KernelMonteCarloFilter(ring, KmcfConfig()).kernels
-    h, a = KmcfConfig().position_bandwidth, KmcfConfig().heading_bandwidth
+    localizer = Algorithm1(ring)
+    h, a = localizer.config.position_bandwidth, localizer.config.heading_bandwidth
     pose = ring_pose(3.0) + np.array([0.3, -0.2, 0.1])
     covariance = np.array([[4.0, 1.0, 0.2], [1.0, 2.0, -0.1], [0.2, -0.1, 0.3]])
     turn = np.zeros((4, 3))
@@ -233,24 +225,12 @@ def test_a_gaussian_at_the_map_is_as_wide_as_it_was_given(ring):
     law = multivariate_normal(
         se2.to_plane_and_circle(pose), np.diag([h, h, a, a]) ** 2 + turn @ covariance @ turn.T
     )
-    found = kernels.gaussian_at_map(pose, covariance)
-    np.testing.assert_allclose(found, law.pdf(kernels.points), rtol=1e-6)
-
-
-def test_the_spread_about_a_pose_that_was_chosen_is_the_second_moment_about_it(ring):
-    points = np.array([[0.2, 0.1, 0.3], [0.5, -0.1, 0.3], [0.4, 0.4, 0.3]])
-    belief, pose = Points(points, np.array([0.5, 0.3, 0.2])), np.array([0.0, 0.0, 0.1])
-    localizer = KernelMonteCarloFilter(ring, KmcfConfig(covariance_scale=1.5))
-    localizer.gaps = np.diag([0.01, 0.02, 0.03])
-    apart = points - pose
-    second = apart.T @ np.diag(belief.weights) @ apart
-    estimate = localizer.summarize(belief, pose, chosen=pose)
-    np.testing.assert_array_equal(estimate.pose, pose)
-    np.testing.assert_allclose(estimate.covariance, 1.5 * (second + localizer.gaps))
+    found = localizer.gaussian_at_map(pose, covariance)
+    np.testing.assert_allclose(found, law.pdf(localizer.states), rtol=2e-4, atol=1e-12)
 
 
 def test_dead_reckoning_goes_aside_by_what_it_does_not_know_of_its_heading(ring):
-    localizer = DeadReckoning(ring, DeadReckoningConfig(odometry_calibration='off'))
+    localizer = DeadReckoning(ring)
     pose, covariance = np.array([1.0, 2.0, 0.5]), np.diag([0.01, 0.02, 0.04])
     covariance[0, 2] = covariance[2, 0] = 0.005
     localizer.initialize(pose, covariance)
@@ -306,9 +286,9 @@ def test_lengths_shrink_with_the_map_and_that_of_kmcf_reaches_from_image_to_imag
 
 def test_a_package_adds_a_method_by_its_entry_point(ring, tmp_path, monkeypatch, caplog):
     (tmp_path / 'strangers.py').write_text(
-        'from kbr_localization.localization.methods.baselines import NearestConfig, NearestImage\n'
+        'from kbr_localization.localization.methods.baselines import NearestImage\n'
         'from kbr_localization.localization.methods.registry import Method\n'
-        "METHOD = Method('as nearest', NearestConfig, NearestImage)\n"
+        "METHOD = Method('as nearest', NearestImage.parameters, NearestImage)\n"
     )
     info = tmp_path / 'strangers-1.0.dist-info'
     info.mkdir()
@@ -324,3 +304,113 @@ def test_a_package_adds_a_method_by_its_entry_point(ring, tmp_path, monkeypatch,
     localizer = make_localizer('strange', ring)
     localizer.update(ring_pose(2.0))
     assert np.hypot(*(localizer.estimate().pose - ring_pose(2.0))[:2]) < 0.3
+
+
+STEP = np.array([0.02, 0.015, 0.01, 0.012]) ** 2
+PRINTED = Algorithm1.parameters(
+    position_bandwidth=0.9, heading_bandwidth=0.5, state_ridge=0.05, delta=1e-3
+)
+
+
+@pytest.fixture(scope='module')
+def winding():
+    """Map of a winding way, of which the printed variances of a step are known."""
+    steps = np.column_stack([np.full(39, 0.4), np.zeros(39), 0.15 * np.sin(np.arange(39) / 3)])
+    noise, known = replace(MotionNoise.default(), step=STEP), Calibration.unknown()
+    known.values[-1], known.covariance[-1, -1] = 0.03, 0.015**2
+    along = map_along(se2.chain(np.zeros(3), steps))
+    return replace(along, motion_noise=noise, calibration=known)
+
+
+def run_along(kernel_map, length=30):
+    """Odometry increments, with a stop, and kernel vectors of a run along the map."""
+    rng = np.random.default_rng(5)
+    increments = se2.between(kernel_map.poses[: length - 1], kernel_map.poses[1:length])
+    increments = increments + 0.02 * rng.standard_normal(increments.shape)
+    increments[9:13] = 0.0
+    truth = se2.chain(kernel_map.poses[0], increments)
+    apart = np.linalg.norm(truth[:, np.newaxis, :2] - kernel_map.poses[:, :2], axis=-1)
+    return increments, 0.4 + 0.4 * np.exp(-apart / 0.5) + 0.03 * rng.random(apart.shape)
+
+
+def printed_recursion(kernel_map, gram_y, increments, vectors):
+    """[MbKSR] equations 27 to 31 in plain NumPy; weights (T, n)."""
+
+    def embed(x, y, heading):
+        return np.stack([x, y, np.cos(heading), np.sin(heading)], axis=-1)
+
+    n, (x, y, heading) = len(kernel_map), kernel_map.poses.T
+    bandwidth = np.array([0.9**2, 0.9**2, 0.5**2, 0.5**2])
+    points = embed(x, y, heading)
+    gram = density(points, points, bandwidth)
+    ridge = PRINTED.state_ridge / np.sqrt(np.prod(2 * np.pi * bandwidth)) * np.eye(n)
+    prior, weights = gram @ np.full(n, 1 / n), []
+    for t, k_y in enumerate(vectors):
+        if t:
+            u, v, turn = increments[t - 1]
+            east = x + u * np.cos(heading) - v * np.sin(heading)
+            north = y + u * np.sin(heading) + v * np.cos(heading)
+            moved = embed(east, north, heading + turn)
+            prior = density(points, moved, bandwidth + STEP) @ weights[-1]
+        mu = np.linalg.solve(gram + ridge, prior)
+        product = np.diag(mu) @ gram_y
+        squared = product @ product + PRINTED.delta * np.eye(n)
+        weights.append(product @ np.linalg.solve(squared, mu * k_y))
+    return np.array(weights)
+
+
+def test_algorithm_1_is_the_printed_recursion_over_a_whole_run(winding):
+    increments, vectors = run_along(winding)
+    localizer = Algorithm1(winding, PRINTED)
+    localizer.initialize_globally()
+    found, answers = [], []
+    for t, k_y in enumerate(vectors):
+        if t:
+            localizer.predict(increments[t - 1])
+        assert localizer.wants_image()
+        localizer.update_similarities(k_y)
+        found.append(localizer.alpha)
+        answers.append(localizer.estimate().pose)
+    gram_y = winding.describer.cross_gram(winding.descriptors, winding.descriptors)
+    plain = printed_recursion(winding, gram_y, increments, vectors)
+    assert localizer.diagnostics['restarts'] == 0
+    assert (plain < 0.0).any() and not np.allclose(plain.sum(axis=1), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(found, plain, rtol=0.0, atol=1e-9 * np.abs(plain).max())
+    np.testing.assert_array_equal(answers, winding.poses[plain.argmax(axis=1)])
+    weights = np.maximum(plain[-1], 0.0) / np.maximum(plain[-1], 0.0).sum()
+    apart = winding.poses - answers[-1]
+    near = (np.hypot(*apart[:, :2].T) <= 1.0) & (np.abs(apart[:, 2]) <= 1.0)
+    second = apart[near].T @ np.diag(weights[near] / weights[near].sum()) @ apart[near]
+    stated = localizer.estimate().covariance
+    np.testing.assert_allclose(stated, second + localizer.gaps, atol=1e-3)
+    assert localizer.gaps[0, 0] == pytest.approx(0.25 * 0.4**2, rel=0.01)
+
+
+def test_a_robot_that_stands_still_is_predicted_with_the_noise_of_a_step(winding):
+    localizer = Algorithm1(winding, PRINTED)
+    localizer.initialize(winding.poses[20], 1e-2 * np.eye(3))
+    before = localizer.alpha
+    localizer.predict(np.zeros(3))
+    assert np.abs(localizer.alpha - before).max() > 1e-3
+
+
+def test_a_posterior_is_scaled_to_the_sum_1_where_that_is_chosen(winding):
+    _, vectors = run_along(winding)
+    weights = []
+    for normalise in (False, True):
+        localizer = Algorithm1(winding, replace(PRINTED, normalise=normalise))
+        localizer.initialize(winding.poses[10], 1e-2 * np.eye(3))
+        localizer.update_similarities(vectors[10])
+        weights.append(localizer.alpha)
+    assert weights[1].sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(weights[1], weights[0] / weights[0].sum())
+
+
+def test_without_any_positive_weight_it_starts_again_from_the_image(winding):
+    localizer = Algorithm1(winding, PRINTED)
+    localizer.initialize(winding.poses[20], 1e-2 * np.eye(3))
+    localizer.predict(straight(500.0))
+    _, vectors = run_along(winding)
+    localizer.update_similarities(vectors[10])
+    assert localizer.diagnostics['restarts'] == 1
+    assert np.abs(localizer.estimate().pose - winding.poses[10])[:2].max() < 1.0

@@ -16,7 +16,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.baselines import NearestConfig
+from kbr_localization.localization.methods.baselines import NearestImage
 from kbr_localization.localization.methods.registry import (
     make_localizer,
     Method,
@@ -250,7 +250,7 @@ class WrongBy(Localizer):
 def test_errors_are_capped_and_answers_without_a_pose_are_lost(full_map, runs, monkeypatch):
     folds = [fold for fold in make_folds(full_map, runs, (800,)) if fold.rows[0] == 0]
     for error, rmse, lost, spread in ((0.4, 0.4, 0.0, 4.0 / 6.18), (9.0, 3.0, 1.0, 1.0)):
-        wrong = Method('wrong', NearestConfig, lambda *_, by=error: WrongBy(runs[0], by))
+        wrong = Method('wrong', NearestImage.parameters, lambda *_, by=error: WrongBy(runs[0], by))
         monkeypatch.setitem(METHODS, 'wrong', wrong)
         found = run_trial(folds, 'wrong', (0, 0), {})
         expected = [rmse, lost, rmse + lost, spread]

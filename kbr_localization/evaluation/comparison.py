@@ -36,7 +36,7 @@ from kbr_localization.evaluation.metrics import (
 from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.files import claim, read_json_lines, write_text
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.fkbf import FEWEST
+from kbr_localization.localization.methods.on_map import FEWEST
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress, silent

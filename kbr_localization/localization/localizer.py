@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -20,7 +21,6 @@ NO_POSE = ('not localized', NOT_ON_THIS_MAP)
 """The statuses in which the pose means nothing."""
 LOST_M = 1.0
 """A position that is further off than this is lost."""
-_ROUNDING = 1e-6  # of the largest entry of a covariance
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,78 @@ class Localizer(Protocol):
         return
 
 
+class UpdateGate:
+    """
+    Opens after `min_distance` metres of way or `min_angle` radians of turning.
+
+    Images taken nearly at one place share their errors; counting each as independent makes a
+    belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest one
+    counts, which may come a little before the distance is reached. A pose that jitters about one
+    place (visual odometry, a Kalman filter) does not move: motion counts from a tenth of the
+    wanted distance on.
+    """
+
+    def __init__(self, min_distance: float, min_angle: float) -> None:
+        self.wanted = np.array([min_distance, min_angle])
+        self.reopen()
+
+    @property
+    def metres(self) -> float:
+        """Return the way since the last update, or since it was reopened."""
+        return float(self._way[0] + _size(self._moved)[0])
+
+    def reopen(self) -> None:
+        """Start counting again, and let the next image in."""
+        self.restart()
+        self._open = True
+
+    def open(self) -> None:  # noqa: A003
+        """Let the next image in, whatever the way."""
+        self._open = True
+
+    def restart(self) -> None:
+        """Start counting again after an update."""
+        self._open, self._way, self._step = False, np.zeros(2), np.zeros(2)
+        self._moved = np.zeros(3)
+
+    def add(self, increment: FloatArray) -> None:
+        """Count the odometry increment (3,) between two images."""
+        self._step = _size(increment)
+        self._moved = se2.compose(self._moved, increment)
+        size = _size(self._moved)
+        if np.any(size > 0.1 * self.wanted):
+            self._way, self._moved = self._way + size, np.zeros(3)
+
+    def due(self) -> bool:
+        """Whether the next image should update the belief."""
+        return self._suffices(self._moved, self._step)
+
+    def would_be_due(self, increment: FloatArray) -> bool:
+        """Whether it would be due after a further increment (3,)."""
+        return self._suffices(se2.compose(self._moved, increment), _size(increment))
+
+    def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
+        """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
+        way = self._way + _size(moved)
+        return self._open or bool(np.any(way + 0.5 * step >= self.wanted))
+
+
+def _size(increment: FloatArray) -> FloatArray:
+    """Metres and radians (2,) of an increment (3,)."""
+    return np.array([np.hypot(increment[0], increment[1]), abs(increment[2])])
+
+
 def check_start(pose: FloatArray, covariance: FloatArray) -> None:
     """Raise LocalizationError unless a belief can start from a pose (3,), covariance (3, 3)."""
     pose, covariance = np.asarray(pose), np.asarray(covariance)
     if pose.shape != (3,) or not np.isfinite(pose).all():
-        raise LocalizationError(f'expected finite x, y, heading to start from, got {_line(pose)}')
+        raise LocalizationError(
+            f'expected finite x, y, heading to start from, got {pose.tolist()}'
+        )
     if covariance.shape != (3, 3) or not is_covariance(covariance):
         raise LocalizationError(
             'expected a finite covariance (3, 3) of x, y, heading to start from, symmetric and '
-            f'negative in no direction, got {_line(covariance)}'
+            f'negative in no direction, got {covariance.tolist()}'
         )
 
 
@@ -158,13 +221,7 @@ def is_covariance(matrix: FloatArray) -> bool:
     if not np.isfinite(matrix).all():
         return False
     unit = matrix / max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)
-    symmetric = np.abs(unit - unit.T).max() <= _ROUNDING
-    return bool(symmetric and np.linalg.eigvalsh(unit)[0] >= -_ROUNDING)
-
-
-def _line(array: FloatArray) -> str:
-    """Numbers of any shape in one line."""
-    return ' '.join(np.array2string(array, precision=6).split())
+    return bool(np.abs(unit - unit.T).max() <= 1e-6 and np.linalg.eigvalsh(unit)[0] >= -1e-6)
 
 
 def sigma_region(sigmas: float, freedom: int) -> float:

@@ -14,7 +14,7 @@ small).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
@@ -38,7 +38,8 @@ WINDOW_METRES = 1.0
 FEWEST = 10
 """Windows without which a run tells nothing."""
 _ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
-_CAUCHY = 2.4  # deviations at which an error counts half
+CAUCHY = 2.4
+"""Standard deviations at which an error has half of its weight."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,15 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     The noise is fitted by maximum likelihood over windows of a metre, about the errors of each
     run: wheel errors are correlated, and the variance of a single step is overconfident. Windows
     that err by more than half their length are jumps of the reference. Runs that are too short
-    give `MotionNoise.default()`. Raises LocalizationError for poses that are not finite or not
-    paired.
+    give `MotionNoise.default()`. Raises LocalizationError for poses that are not finite.
     """
-    for odometry, reference in tracks:
-        _check_track(odometry, reference)
+    for both in tracks:
+        missing = int(np.sum(~np.isfinite(np.hstack(both)).all(axis=1)))
+        if missing:
+            raise LocalizationError(
+                f'odometry and reference: expected finite poses, got {missing} of {len(both[0])} '
+                'frames with others: leave these frames out'
+            )
     if not tracks:
         return Calibration.unknown(), MotionNoise.default()
     runs = [calibrate_run(*track) for track in tracks]
@@ -116,10 +121,9 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
     Estimate the systematic errors of one run, None of one that is too short or fits no errors.
 
     Shapes: (n, 3) and (n, 3), poses of the same moments. What the run does not tell (the offset
-    where it has no turns) has the deviation of any rig. The covariance is the sandwich of
-    estimating equations, with correlated neighbours (Newey and West, Econometrica 1987).
+    where it has no turns) has the deviation of any rig.
     """
-    from scipy.optimize import approx_fprime, least_squares  # noqa: PLC0415  (a node fits nothing)
+    from scipy.optimize import least_squares  # noqa: PLC0415  (a node fits nothing)
 
     marks = window_marks(odometry)
     if len(marks) - 1 < FEWEST:
@@ -145,52 +149,43 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
 
     values, farthest = first, (first - 1.8 * rig, first + 1.8 * rig)
     for _ in range(4):
-        fit = least_squares(
-            residuals,
-            values,
-            bounds=farthest,
-            loss='cauchy',
-            f_scale=_CAUCHY,
-            xtol=1e-7,
-        )
+        fit = least_squares(residuals, values, bounds=farthest, loss='cauchy', f_scale=CAUCHY)
         values = fit.x
         errors = fit.fun[: told.size].reshape(told.shape)
-        squares = (errors * deviations) ** 2 / (1.0 + (errors / _CAUCHY) ** 2)
+        squares = (errors * deviations) ** 2 / (1.0 + (errors / CAUCHY) ** 2)
         rates = [fit_variance(ways, squares[:, axis]) for axis in range(3)]
         deviations = np.sqrt(np.maximum(ways @ np.transpose(rates), 1e-10))
+    covariance = np.diag(_ANY_RIG**2 + 1e-12)
+    covariance[np.ix_(fitted, fitted)] = _jackknife(residuals, values, rig)
+    whole[fitted] = values
+    found = Calibration(whole, covariance)
+    return found if np.all(found.deviations <= 1.8 * _ANY_RIG) else None
+
+
+def _jackknife(
+    residuals: Callable[[FloatArray], FloatArray], values: FloatArray, rig: FloatArray
+) -> FloatArray:
+    """
+    Covariance (k, k) of values that minimise a Cauchy loss of residuals (3 w + k,).
+
+    To first order, from how far the fit moves without each of 20 parts of the run. The last k
+    residuals are the prior, with deviations (k,).
+    """
+    from scipy.optimize import approx_fprime  # noqa: PLC0415
+
     errors, slopes = residuals(values), approx_fprime(values, residuals, 1e-6)
-    falling = 1.0 + (errors / _CAUCHY) ** 2
+    falling = 1.0 + (errors / CAUCHY) ** 2
     curved = slopes * ((2.0 - falling) / falling**2)[:, np.newaxis]
     weighted = slopes * (errors / falling)[:, np.newaxis]
-    # jackknife: how far the fit moves without each of 20 parts of the run
+    k, windows = len(values), (len(errors) - len(values)) // 3
     shifts = []
-    for part in np.array_split(np.arange(told.size).reshape(told.shape), min(len(told), 20)):
+    for part in np.array_split(np.arange(3 * windows).reshape(windows, 3), min(windows, 20)):
         rows = part.ravel()
         rest = slopes.T @ curved - slopes[rows].T @ curved[rows]
         shifts.append(np.linalg.solve(rest, weighted[rows].sum(axis=0)))
     inverse = np.linalg.inv(slopes.T @ curved)
-    covariance = np.diag(_ANY_RIG**2)
-    covariance[np.ix_(fitted, fitted)] = (
-        np.transpose(shifts) @ shifts * len(told) / (len(told) - len(values))
-        + inverse @ np.diag(rig**-2.0) @ inverse.T
-    )
-    whole[fitted] = values
-    found = Calibration(whole, covariance + 1e-12 * np.eye(SIZE))
-    return found if np.all(found.deviations <= 1.8 * _ANY_RIG) else None
-
-
-def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
-    if odometry.shape != reference.shape or odometry.shape[1:] != (3,):
-        raise LocalizationError(
-            f'odometry of shape {odometry.shape} and reference of shape {reference.shape}: '
-            'expected (n, 3) of both, one pose of each per frame'
-        )
-    missing = int(np.sum(~np.isfinite(odometry + reference).all(axis=1)))
-    if missing:
-        raise LocalizationError(
-            f'odometry and reference: expected finite poses, got {missing} of {len(odometry)} '
-            'frames with others: leave these frames out'
-        )
+    of_run = np.transpose(shifts) @ shifts * windows / (windows - k)
+    return np.asarray(of_run + inverse @ np.diag(rig**-2.0) @ inverse.T + 1e-12 * np.eye(k))
 
 
 def combined(runs: Sequence[Calibration]) -> Calibration:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
 from kbr_localization.localization.calibration import Calibration
@@ -22,8 +23,6 @@ from kbr_localization.trajectory import Trajectory
 import numpy as np
 
 Observer = Callable[[Localizer, PoseEstimate], None]
-
-_REFERENCE_SPREAD = np.diag([0.1, 0.1, 0.05]) ** 2
 
 
 class Tracker:
@@ -91,11 +90,12 @@ class Tracker:
         """
         if self._prepared is not None and self._prepared[0] is image:
             return
-        if self._will_want(odometry):
-            try:
+        wanted = self._update_requested or self.localizer.wants_image()
+        if not wanted and self._odometry is not None:
+            wanted = self.localizer.wants_image_after(se2.between(self._odometry, odometry))
+        if wanted:
+            with suppress(DatasetError, VisionError):  # it is counted when it is processed
                 self._prepared = (image, self._describe(image))
-            except (DatasetError, VisionError):
-                return  # it is counted when it is processed
 
     def process(
         self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
@@ -152,31 +152,21 @@ class Tracker:
             return replace(estimate, status='uncertain')
         return estimate
 
-    def _will_want(self, odometry: FloatArray) -> bool:
-        if self._update_requested or self.localizer.wants_image():
-            return True
-        if self._odometry is None:
-            return False
-        return self.localizer.wants_image_after(se2.between(self._odometry, odometry))
-
     def _describe(self, image: Image | Callable[[], Image]) -> np.ndarray:
         return self.kernel_map.describer.describe(image() if callable(image) else image)
 
     def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
         """Descriptor (d,) of an image, made ahead or now; None for one that is left out."""
         prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[0] is image:
+            return prepared[1]
         try:
-            ready = prepared is not None and prepared[0] is image
-            return prepared[1] if ready and prepared else self._describe(image)
-        except DatasetError as error:
-            self._skip('broken image', error)
-        except VisionError as error:
-            self._skip('unusable image', error)
+            return self._describe(image)
+        except (DatasetError, VisionError) as error:
+            broken = isinstance(error, DatasetError)
+            self.skipped['broken image' if broken else 'unusable image'] += 1
+            self.last_error = str(error)
         return None
-
-    def _skip(self, reason: str, error: Exception) -> None:
-        self.skipped[reason] += 1
-        self.last_error = str(error)
 
 
 def localize(
@@ -196,7 +186,16 @@ def localize(
     image of the run could be used.
     """
     tracker = Tracker(kernel_map, make_localizer(method, kernel_map, seed))
-    _initialize(tracker, dataset, init)
+    if init == 'global':
+        tracker.initialize_globally()
+    elif init == 'reference' and dataset[0].reference is not None:
+        tracker.initialize(dataset[0].reference, np.diag([0.1, 0.1, 0.05]) ** 2)
+    elif init == 'reference':
+        raise LocalizationError(
+            f'{dataset.name} has no reference pose for its first frame: start it globally'
+        )
+    else:
+        raise LocalizationError(f'init: expected global or reference, got {init!r}')
     estimates, seconds = [], []
     for index, frame in enumerate(dataset):
         start = time.perf_counter()
@@ -210,33 +209,14 @@ def localize(
         raise LocalizationError(
             f'no image of {dataset.name} could be used: {tracker.last_error or "it has no frames"}'
         )
-    trajectory = _trajectory([frame.stamp_ns for frame in dataset], estimates)
-    skipped = dict(Counter(dataset.skipped) + tracker.skipped)
-    return replace(
-        trajectory, seconds=np.array(seconds), skipped=skipped, last_error=tracker.last_error
-    )
-
-
-def _initialize(tracker: Tracker, dataset: Dataset, init: str) -> None:
-    if init == 'global':
-        tracker.initialize_globally()
-        return
-    if init != 'reference':
-        raise LocalizationError(f'init: expected global or reference, got {init!r}')
-    first: Frame = dataset[0]
-    if first.reference is None:
-        raise LocalizationError(
-            f'{dataset.name} has no reference pose for its first frame: start it globally'
-        )
-    tracker.initialize(first.reference, _REFERENCE_SPREAD)
-
-
-def _trajectory(stamps: list[int], estimates: list[PoseEstimate]) -> Trajectory:
     return Trajectory(
-        stamps_ns=np.array(stamps, dtype=np.int64),
+        stamps_ns=np.array([frame.stamp_ns for frame in dataset], dtype=np.int64),
         poses=np.array([estimate.pose for estimate in estimates]),
         covariances=np.array([estimate.covariance for estimate in estimates]),
         confidences=np.array([estimate.confidence for estimate in estimates]),
         statuses=tuple(estimate.status for estimate in estimates),
         updated=np.array([estimate.updated for estimate in estimates]),
+        seconds=np.array(seconds),
+        skipped=dict(Counter(dataset.skipped) + tracker.skipped),
+        last_error=tracker.last_error,
     )

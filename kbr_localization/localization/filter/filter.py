@@ -42,10 +42,10 @@ from kbr_localization.localization.localizer import (
     PoseEstimate,
     status_of,
     unknown,
+    UpdateGate,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
-from kbr_localization.localization.update_gate import UpdateGate
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -1,15 +1,14 @@
-"""What the methods that the filter is compared with share: parameters, update cycle, answer."""
+"""What the methods share: their parameters, the update cycle, and how a belief is summarized."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate, with_default
-from kbr_localization.localization import calibration
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.localization.calibration import moved
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import (
     Localizer,
@@ -17,73 +16,81 @@ from kbr_localization.localization.localizer import (
     PoseEstimate,
     status_of,
     unknown,
+    UpdateGate,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.update_gate import UpdateGate
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+_RANGES: dict[str, tuple[Any, ...]] = {
+    'covariance_scale': ('factor on the reported covariance', 1e-3, 1e3),
+    'localized_radius': ('the pose is sure when the belief lies in it, metres', 0.01, 1000.0),
+    'localized_mass': ('fraction of the belief in it that makes a pose sure', 0.05, 1.0),
+    'update_min_d': ('travel in metres between images that are used', 0.0, 100.0, (0.05, 1.0)),
+    'update_min_a': ('the same of turning, in radians', 0.0, 7.0, (0.05, 0.5)),
+    'noise_scale': ('factor on the motion variances', 1e-3, 1e4, (0.2, 50.0)),
+    'position_bandwidth': (
+        'bandwidth in x and y, metres; of `kmcf` by default at least 6 times the distance '
+        'between images of the map, up to 2.9',
+        1e-3,
+        100.0,
+        (0.1, 3.0),
+    ),
+    'heading_bandwidth': ('the same of (cos, sin) of the heading', 1e-3, 100.0, (0.08, 1.5)),
+    'state_ridge': ('n epsilon in G_X + n epsilon I, for k(x, x) = 1', 1e-9, 1e3, (1e-4, 30.0)),
+    'delta': ('regularisation delta of the kernel Bayes rule', 1e-12, 1e12, (1e-8, 1.0)),
+    'normalise': ('scale the weights of every posterior to the sum 1', None, None),
+    'sharpening': ('tau in k_Y = exp((k - 1) / tau); 0: k_Y = k', 0.0, None, (0.004, 0.2)),
+    'neighbours': ('map images that say where the robot may be', 1, 1000, (1, 40)),
+    'power': ('exponent on the similarities', 0.0, 1000.0, (0.5, 80.0)),
+    'outlier_rate': ('likelihood far from all neighbours', 1e-12, 1.0, (1e-5, 0.3)),
+    'points': ('points that carry the belief', 10, 1_000_000),
+}
+"""Description, lowest and highest value of every parameter, and where `kbr tune` searches."""
+SURE = {'covariance_scale': 1.0, 'localized_radius': 1.0, 'localized_mass': 0.9}
+GATED = {**SURE, 'update_min_d': 0.4, 'update_min_a': 0.15, 'noise_scale': 8.0}
+ON_MAP = {
+    **SURE,
+    'position_bandwidth': 1.3,
+    'heading_bandwidth': 0.45,
+    'state_ridge': 0.12,
+    'delta': 2e-3,
+}
 
-def odometry_calibration(default: str = 'mapped') -> Any:
-    """Declare the parameter of the systematic errors of the odometry."""
-    return parameter(
-        default,
-        'systematic errors of the odometry: mapped corrects what the runs of the map showed, off '
-        'nothing',
-        choices=('mapped', 'off'),
-    )
 
-
-@dataclass(frozen=True)
-class MethodConfig:
+def config_class(name: str, **defaults: Any) -> Any:
     """
-    Parameters of every method with a belief; the defaults are the best of a search on test data.
+    Return a configuration class for a method with these parameters.
 
-    Raises ConfigurationError for a value outside of its range.
+    The defaults are the best of a search on test data. An instance raises ConfigurationError for a
+    value outside of its range.
     """
-
-    covariance_scale: float = parameter(1.0, 'factor on the reported covariance', 1e-3, 1e3)
-    localized_radius: float = with_default(KbrConfig, 'localized_radius', 1.0)
-    localized_mass: float = parameter(
-        0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.05, high=1.0
-    )
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-
-@dataclass(frozen=True)
-class GatedConfig(MethodConfig):
-    """Parameters of a method that moves its belief between the images that it uses."""
-
-    odometry_calibration: str = odometry_calibration()
-    update_min_d: float = with_default(KbrConfig, 'update_min_d', 0.4)
-    update_min_a: float = with_default(KbrConfig, 'update_min_a', 0.15)
-    noise_scale: float = parameter(
-        8.0, 'factor on the motion variances', 1e-3, 1e4, search=(0.2, 50.0)
-    )
+    fields = [
+        (each, type(default), parameter(default, *_RANGES[each]))
+        for each, default in defaults.items()
+    ]
+    return make_dataclass(name, fields, frozen=True, namespace={'__post_init__': validate})
 
 
 class MapLocalizer(Localizer):
     """
     A localizer that takes in an image by its kernel values with the whole map.
 
-    A subclass has `start`, `start_anywhere`, `move`, `weigh` and `belief`. `gaps` (3, 3):
-    covariance of a pose about its map pose, for a belief that lives on those.
+    A subclass has `parameters`, its configuration class, and the methods that are abstract here.
+    `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
 
-    config: Any
+    parameters: Any
     gaps: FloatArray | float = 0.0
 
     def __init__(
-        self, kernel_map: KernelMap, config: Any, rng: np.random.Generator | None = None
+        self, kernel_map: KernelMap, config: Any = None, rng: np.random.Generator | None = None
     ) -> None:
-        self.kernel_map, self.config = kernel_map, config
+        self.kernel_map, self.config = kernel_map, config or self.parameters()
         self.rng = rng or np.random.default_rng(0)
-        distance, angle = (getattr(config, f'update_min_{x}', 0.0) for x in 'da')
+        distance, angle = (getattr(self.config, f'update_min_{x}', 0.0) for x in 'da')
         self.gate = UpdateGate(distance, angle)  # with zeros every image counts
-        how = getattr(config, 'odometry_calibration', 'off')
-        self._errors = kernel_map.calibration.for_a_drive(how).values
+        self._errors = kernel_map.calibration.for_a_drive('mapped').values
         self.diagnostics = {'updates': 0.0}
         self._updated = False
 
@@ -145,14 +152,6 @@ class MapLocalizer(Localizer):
         self.diagnostics['best_similarity'] = float(similarities.max())
         self.weigh(similarities)
 
-    def estimate(self) -> PoseEstimate:
-        """Summarize the belief about its highest mode."""
-        belief = self.belief()
-        if belief is None:
-            return nothing_known(self.diagnostics, self._updated)
-        width = self.mode_width()
-        return self.summarize(belief, belief.mode(np.array([width, width, 0.4, 0.4])))
-
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
         belief = self.belief()
@@ -160,35 +159,37 @@ class MapLocalizer(Localizer):
             return np.zeros((0, 3))
         return belief.resampled(size, np.random.default_rng(0)).poses
 
-    def mode_width(self) -> float:
-        """Return the bandwidth in metres with which the mode of the belief is sought."""
-        return 0.64 * float(self.config.localized_radius)
-
     def corrected(self, increment: FloatArray) -> FloatArray:
-        """Return an odometry increment (3,) without its systematic errors."""
-        return calibration.moved(increment, self._errors)
+        """Return an odometry increment (3,) without the errors that the map's runs show."""
+        return moved(increment, self._errors)
 
-    def summarize(
-        self, belief: Points, about: FloatArray, chosen: FloatArray | None = None
-    ) -> PoseEstimate:
-        """
-        Mean, covariance and mass of a belief about a pose (3,); the status follows from the mass.
+    def estimate(self) -> PoseEstimate:
+        """Summarize the belief about its highest mode."""
+        return self.summarize(0.64 * self.config.localized_radius)
 
-        `chosen`: a pose to report in place of the mean, with the second moment about it.
+    def summarize(self, width: float, pose: FloatArray | None = None) -> PoseEstimate:
         """
-        config = self.config
-        pose, covariance, mass = belief.moments_about(about, config.localized_radius)
-        if chosen is not None:
-            offset = pose - chosen
-            offset[2] = se2.wrap_angle(offset[2])
-            # no point is near: only the gaps are left
-            covariance = covariance + np.outer(offset, offset) if mass > 0.0 else np.zeros((3, 3))
-            pose = chosen
+        Return mean, covariance and mass of the belief about its mode; the mass gives the status.
+
+        `width`: metres of the kernel by which the mode is sought. `pose`: (3,) to report in place
+        of the mean, with the second moment about it.
+        """
+        belief, config = self.belief(), self.config
+        if belief is None:
+            return nothing_known(self.diagnostics, self._updated)
+        about = belief.mode(np.array([width, width, 0.4, 0.4])) if pose is None else pose
+        mean, covariance, mass = belief.moments_about(about, config.localized_radius)
+        if pose is not None:
+            offset = se2.rotation(pose[2]) @ se2.between(pose, mean)
+            mean, covariance = pose, covariance + np.outer(offset, offset)
         status = status_of(mass, config.localized_mass)
-        known = config.covariance_scale * (covariance + self.gaps)
-        details = self.diagnostics | {
-            'mass_in_radius': mass,
-            'effective_points': float(belief.effective_size()),
-        }
-        covariance = unknown() if status == 'not localized' else known
-        return PoseEstimate(pose, covariance, mass, status, details, self._updated)
+        stated = config.covariance_scale * (covariance + self.gaps)
+        details = {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
+        return PoseEstimate(
+            mean,
+            unknown() if status == 'not localized' else stated,
+            mass,
+            status,
+            self.diagnostics | details,
+            self._updated,
+        )

@@ -6,73 +6,23 @@ The particle filter has the k-nearest-neighbour observation model (NN, [NN]).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate, with_default
 from kbr_localization.localization.filter.covariance import in_map_axes
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.base import (
-    GatedConfig,
-    MapLocalizer,
-    MethodConfig,
-    odometry_calibration,
-)
+from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
-
-
-@dataclass(frozen=True)
-class NearestConfig:
-    """The nearest image (NAI) has no parameters."""
-
-
-@dataclass(frozen=True)
-class DeadReckoningConfig:
-    """Parameters of dead reckoning; raises ConfigurationError for a value out of range."""
-
-    odometry_calibration: str = odometry_calibration()
-    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
-
-    def __post_init__(self) -> None:
-        validate(self)
-
-
-@dataclass(frozen=True)
-class NearestNeighbourConfig(GatedConfig):
-    """Parameters of the particle filter with k-nearest-neighbour observations."""
-
-    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 0.6)
-    neighbours: int = parameter(
-        15, 'map images that say where the robot may be', 1, 1000, search=(1, 40)
-    )
-    power: float = parameter(60.0, 'exponent on the similarities', 0.0, 1000.0, search=(0.5, 80.0))
-    position_bandwidth: float = parameter(
-        0.4, 'spread about a neighbour, metres', 1e-3, 100.0, search=(0.1, 2.0)
-    )
-    heading_bandwidth: float = parameter(
-        0.2, 'spread about a neighbour, radians', 1e-3, 10.0, search=(0.08, 1.2)
-    )
-    outlier_rate: float = parameter(
-        0.005, 'likelihood far from all neighbours', 1e-12, 1.0, search=(1e-5, 0.3)
-    )
-    points: int = parameter(1000, 'number of particles', 10, 1_000_000)
 
 
 class NearestImage(MapLocalizer):
     """NAI: the pose of the most similar map image, each image on its own."""
 
-    def __init__(
-        self,
-        kernel_map: KernelMap,
-        config: NearestConfig | DeadReckoningConfig | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__(kernel_map, config or NearestConfig(), rng)
-        self.pose: FloatArray | None = None
-        self.covariance = np.zeros((3, 3))
+    parameters = config_class('NearestConfig')
+    covariance: FloatArray = np.zeros((3, 3))
+    pose: FloatArray | None = None
 
     def start(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Report the pose (3,) with covariance (3, 3) until an image arrives."""
@@ -103,28 +53,16 @@ class NearestImage(MapLocalizer):
 
     def estimate(self) -> PoseEstimate:
         """Return the pose and its covariance, always localized."""
+        said = dict(self.diagnostics), self._updated
         if self.pose is None:
-            return nothing_known(self.diagnostics, self._updated)
-        return PoseEstimate(
-            self.pose,
-            self.covariance,
-            self.confidence(),
-            'localized',
-            dict(self.diagnostics),
-            self._updated,
-        )
+            return nothing_known(*said)
+        return PoseEstimate(self.pose, self.covariance, self.confidence(), 'localized', *said)
 
 
 class DeadReckoning(NearestImage):
     """Odometry alone, from the initial pose or from the first image's nearest pose."""
 
-    def __init__(
-        self,
-        kernel_map: KernelMap,
-        config: DeadReckoningConfig | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__(kernel_map, config or DeadReckoningConfig(), rng)
+    parameters = config_class('DeadReckoningConfig', noise_scale=10.0)
 
     def wants_image(self) -> bool:
         """Whether there is no pose: only the first image of a global start counts."""
@@ -140,12 +78,11 @@ class DeadReckoning(NearestImage):
             return
         motion = self.corrected(increment)
         variances = self.config.noise_scale * self.kernel_map.motion_noise.variances(motion)
+        before, self.pose = self.pose, se2.compose(self.pose, motion)
         jacobian = np.eye(3)
-        step = se2.compose(self.pose, motion) - self.pose
-        jacobian[:2, 2] = [-step[1], step[0]]
+        jacobian[:2, 2] = [before[1] - self.pose[1], self.pose[0] - before[0]]
         carried = jacobian @ self.covariance @ jacobian.T
-        self.covariance = carried + in_map_axes(np.diag(variances), self.pose[2])
-        self.pose = se2.compose(self.pose, motion)
+        self.covariance = carried + in_map_axes(np.diag(variances), before[2])
 
     def weigh(self, similarities: FloatArray) -> None:
         """Take the start from an image when there is none."""
@@ -164,13 +101,19 @@ class NearestNeighbourParticleFilter(MapLocalizer):
     The likelihood is a kernel density about the k nearest images.
     """
 
-    def __init__(
-        self,
-        kernel_map: KernelMap,
-        config: NearestNeighbourConfig | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__(kernel_map, config or NearestNeighbourConfig(), rng)
+    parameters = config_class(
+        'NearestNeighbourConfig',
+        **GATED | {'covariance_scale': 0.6},
+        neighbours=15,
+        power=60.0,
+        position_bandwidth=0.4,
+        heading_bandwidth=0.2,
+        outlier_rate=0.005,
+        points=1000,
+    )
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         h, a = self.config.position_bandwidth, self.config.heading_bandwidth
         self._spread = np.array([h, h, a])
         self._points: Points | None = None

@@ -2,9 +2,8 @@
 The localization methods by name, and the parameters with which a method runs on a map.
 
 The parameters of the filter `kbr` are the map's `filter_config`. Parameters of another method that
-are set or tuned are in the map's `baselines`; the rest are the defaults of its configuration.
-An installed package adds a method by an entry point of the group `kbr_localization.methods` that
-names a `Method`.
+are set or tuned are in the map's `baselines`; the rest are its defaults. An installed package adds
+a method by an entry point of the group `kbr_localization.methods` that names a `Method`.
 """
 
 from __future__ import annotations
@@ -22,21 +21,16 @@ from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.algorithm1 import (
-    Algorithm1,
-    Algorithm1Config,
-    OnMapConfig,
-)
 from kbr_localization.localization.methods.baselines import (
     DeadReckoning,
-    DeadReckoningConfig,
-    NearestConfig,
     NearestImage,
-    NearestNeighbourConfig,
     NearestNeighbourParticleFilter,
 )
-from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
+from kbr_localization.localization.methods.on_map import (
+    Algorithm1,
+    FullyNonparametricFilter,
+    KernelMonteCarloFilter,
+)
 import numpy as np
 
 GROUP = 'kbr_localization.methods'
@@ -67,32 +61,27 @@ def plug_ins() -> dict[str, Method]:
     return found
 
 
-METHODS: dict[str, Method] = {
+_RIVALS = {
+    'algorithm1': (Algorithm1, 'Algorithm 1 of the paper as printed, on the map poses'),
+    'fkbf': (FullyNonparametricFilter, 'fully-nonparametric kernel Bayes filter'),
+    'kmcf': (
+        KernelMonteCarloFilter,
+        'kernel Monte Carlo filter: sampling, KBR on the map poses, herding',
+    ),
+    'knn-particle': (
+        NearestNeighbourParticleFilter,
+        'particle filter with k-nearest-neighbour observations (NN)',
+    ),
+    'nearest': (NearestImage, 'pose of the most similar map image (NAI)'),
+    'dead-reckoning': (DeadReckoning, 'odometry alone'),
+}
+METHODS = {
     'kbr': Method(
         'kernel Bayes filter on moving points: Mb-KSR, conditional kernel mean at the image',
         KbrConfig,
-        lambda kernel_map, config, rng: KernelBayesLocalizer(
-            with_statistics(kernel_map), config, rng
-        ),
+        lambda *given: KernelBayesLocalizer(with_statistics(given[0]), *given[1:]),
     ),
-    'algorithm1': Method(
-        'Algorithm 1 of the paper as printed, on the map poses', Algorithm1Config, Algorithm1
-    ),
-    'fkbf': Method(
-        'fully-nonparametric kernel Bayes filter', OnMapConfig, FullyNonparametricFilter
-    ),
-    'kmcf': Method(
-        'kernel Monte Carlo filter: sampling, KBR on the map poses, herding',
-        KmcfConfig,
-        KernelMonteCarloFilter,
-    ),
-    'knn-particle': Method(
-        'particle filter with k-nearest-neighbour observations (NN)',
-        NearestNeighbourConfig,
-        NearestNeighbourParticleFilter,
-    ),
-    'nearest': Method('pose of the most similar map image (NAI)', NearestConfig, NearestImage),
-    'dead-reckoning': Method('odometry alone', DeadReckoningConfig, DeadReckoning),
+    **{name: Method(what, rival.parameters, rival) for name, (rival, what) in _RIVALS.items()},
 }
 
 
@@ -116,27 +105,25 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
     """
     Return the configuration of a method on a map.
 
-    What the map keeps and this version does not know is left out, as a map may be of another one;
-    `with_values` refuses it. Lengths shrink on a map that is small itself, the bandwidth of `kmcf`
-    grows with the distance between images, and what the map says of a sure pose holds for all
-    methods. Raises ConfigurationError when the map keeps a value out of range, LocalizationError
-    for an unknown method.
+    What the map keeps and this version does not know is left out, as a map may be of another one.
+    Lengths shrink on a map that is small itself, the bandwidth of `kmcf` grows with the distance
+    between images, and what the map says of a sure pose holds for all methods. Raises
+    ConfigurationError when the map keeps a value out of range, LocalizationError for an unknown
+    method.
     """
     config = method_named(name).config
     if config is KbrConfig:
         return kernel_map.filter_config
-    usual: dict[str, Any] = {field.name: field.default for field in fields(config)}
-    scale = length_scale(kernel_map.poses)
-    values: dict[str, Any] = {
-        x: scale * usual[x] for x in ('position_bandwidth', 'update_min_d') if x in usual
-    }
+    values: dict[str, Any] = {field.name: field.default for field in fields(config)}
+    for length in {'position_bandwidth', 'update_min_d'} & values.keys():
+        values[length] *= length_scale(kernel_map.poses)
     if name == 'kmcf':  # a belief that is herded on the map poses reaches from one to the next
         wide = min(6.0 * image_spacing(kernel_map.poses), 2.9)
         values['position_bandwidth'] = max(values['position_bandwidth'], wide)
     for shared in ('localized_radius', 'localized_mass'):
         values[shared] = getattr(kernel_map.filter_config, shared)
     values |= kernel_map.baselines.get(name, {})
-    return from_mapping(config, {x: value for x, value in values.items() if x in usual})
+    return config(**{field.name: values[field.name] for field in fields(config)})
 
 
 def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
@@ -149,9 +136,7 @@ def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> 
     from_mapping(config, asdict(config()) | dict(values))
     if config is KbrConfig:
         return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
-    own = {field.name for field in fields(config)}
-    before = kernel_map.baselines.get(name, {})
-    kept = {x: value for x, value in before.items() if x in own} | dict(values)
+    kept = {**kernel_map.baselines.get(name, {}), **values}
     return replace(kernel_map, baselines={**kernel_map.baselines, name: kept})
 
 

@@ -45,7 +45,7 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import Workers
+from kbr_localization.workers import batches, Workers
 import numpy as np
 
 MAX_FRAMES, MAX_FOLDS, MAX_FOLD_IMAGES = 4000, 6, 500
@@ -67,8 +67,8 @@ def searched(method: str) -> dict[str, tuple[float, float]]:
     return {f.name: f.metadata['search'] for f in fields(config) if f.metadata.get('search')}
 
 
-TUNED = tuple(name for name in METHODS if searched(name))
-"""Methods that have something to tune."""
+TUNED = tuple(x for x, m in METHODS.items() if hasattr(m.config, 'covariance_scale'))
+"""Methods that have something to tune, and a covariance to scale."""
 
 
 @dataclass(frozen=True)
@@ -225,34 +225,26 @@ def make_folds(
             f'half of a single run) went, got {covered.sum()} such frames in {len(runs)} runs: '
             'give longer runs through the same places'
         )
-    gram, numbers = _gram(kernel_map, rows, progress), np.arange(len(rows))
+    numbers, gram = np.arange(len(rows)), np.empty((len(rows), len(rows)), dtype=np.float32)
     indexed = kernel_map.subset(rows)
-    indexed = replace(
-        indexed, descriptors=numbers[:, None], describer=GramDescriber(gram), thumbnails=()
-    )
+    for part in batches(numbers, 32):
+        compared = indexed.descriptors[part], indexed.descriptors[part[0] :]  # noqa: E203
+        gram[part, part[0] :] = kernel_map.describer.cross_gram(*compared)  # noqa: E203
+        gram[part[0] :, part] = gram[part, part[0] :].T  # noqa: E203
+        progress('comparing images', int(part[-1]) + 1, len(rows))
+    known = GramDescriber(gram)
+    indexed = replace(indexed, descriptors=numbers[:, None], describer=known, thumbnails=())
     folds, rng = [], np.random.default_rng([seed, 0])
     for run in rng.permutation(useful)[:MAX_FOLDS]:
         own = owner == run
         rest = indexed.subset(numbers[~own])
-        known, noise = measure_odometry([t for other, t in enumerate(tracks) if other != run])
-        rest = replace(rest, motion_noise=noise, calibration=known)
+        errors, noise = measure_odometry([t for other, t in enumerate(tracks) if other != run])
+        rest = replace(rest, motion_noise=noise, calibration=errors)
         for size in sizes:
             part = rest.subset(cover(rest.poses, min(size, MAX_FOLD_IMAGES), rng))
             left_out = numbers[own], tracks[run][0], poses[own], covered[own]
             folds.append(Fold(*left_out, with_statistics(part)))
     return folds
-
-
-def _gram(kernel_map: KernelMap, rows: np.ndarray, progress: Progress) -> np.ndarray:
-    """Kernel values (n, n) of all pairs of images."""
-    n, descriptors = len(rows), kernel_map.descriptors[rows]
-    gram = np.empty((n, n), dtype=np.float32)
-    for start in range(0, n, 32):
-        block = slice(start, start + 32)
-        values = kernel_map.describer.cross_gram(descriptors[block], descriptors[start:])
-        gram[block, start:], gram[start:, block] = values, values.T
-        progress('comparing images', min(start + 32, n), n)
-    return gram
 
 
 def run_trial(folds: Sequence[Fold], method: str, seeds: Sequence[int], values: Values) -> Record:

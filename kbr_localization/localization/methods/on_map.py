@@ -1,0 +1,363 @@
+"""
+Beliefs that are kernel means on the map's poses: Algorithm 1 of [MbKSR], fKBF and KMCF.
+
+With alpha (n,) the signed weights of the posterior, u the odometry's increment and f its motion
+(section 6.3), Algorithm 1 as printed takes for each image the steps
+
+    m_j = sum_i alpha_i m(X_j | f(X_i, u))              (27), Mb-KSR
+    mu = (G_X + n epsilon I)^-1 m                       (29)
+    alpha = L G_Y ((L G_Y)^2 + delta I)^-1 L k_Y(y),    L = diag(mu)   (31)
+
+and answers with the map pose of the largest weight. Nothing scales the weights, unless `normalise`
+is set. The fully-nonparametric kernel Bayes filter ([KBR] section 4.3) learns the motion from the
+transitions of the runs of the map: a kernel on the controls multiplies k_X in the prediction. The
+kernel Monte Carlo filter (Kanagawa, Nishiyama, Gretton, Fukumizu, AAAI 2014 and Neural Computation
+28, 2016) predicts by sampling and resamples by herding: with points U_j of the prior,
+
+    U_j ~ p(x' | U_j, u),    m_i = mean of k_X(X_i, U_j),    then mu and alpha as above,
+    U_1, U_2, ... = herding of sum_i alpha_i k_X(., X_i) in {X_i}.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kbr_localization import se2
+from kbr_localization.errors import KernelError, LocalizationError
+from kbr_localization.kernels.filters import ModelTransition
+from kbr_localization.kernels.inference import AdditiveNoiseModel
+from kbr_localization.kernels.kernel_mean import KernelMean
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.kernels.rules import (
+    conditional_mean,
+    model_based_sum_rule,
+    nonparametric_sum_rule,
+    normalise,
+    regularise,
+    squared_bayes_rule,
+)
+from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer, ON_MAP
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import pdist
+
+LARGEST_DENSE = 8000
+"""Map images up to which matrices of all pairs of them are made."""
+FEWEST = 2
+"""Images with a step to the next one of their run, from which `fkbf` can learn a motion."""
+
+
+class OnMap(MapLocalizer):
+    """
+    A belief with weights alpha (n,) on the map poses, corrected by the kernel Bayes rule.
+
+    `kernel`: Gaussian k_X on (x, y, cos, sin), normalised as a density; `states` (n, 4); `gram_x`,
+    `gram_y` (n, n), with the image kernel k_Y = exp((k - 1) / sharpening), or k itself. Raises
+    LocalizationError for a map of more than `LARGEST_DENSE` images.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        kernel_map, config, n = self.kernel_map, self.config, len(self.kernel_map)
+        if n > LARGEST_DENSE:
+            raise LocalizationError(
+                f'this method needs matrices of {n} x {n} numbers ({8e-9 * n * n:.0f} GB each): '
+                f'expected a map of at most {LARGEST_DENSE} images; take the method kbr, or make '
+                f'a smaller map with `kbr map prune MAP --max-images {LARGEST_DENSE}`'
+            )
+        widths = np.array([config.position_bandwidth] * 2 + [config.heading_bandwidth] * 2)
+        self.kernel = GaussianKernel(widths**2, normalised=True)
+        self.ridge = config.state_ridge * self.kernel.peak(4)
+        self.states = se2.to_plane_and_circle(kernel_map.poses)
+        self.gram_x = self.kernel.gram(self.states)
+        self._regularised = regularise(self.gram_x, self.ridge / n)
+        rows = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
+        self.gram_y = self.image_kernel(rows)
+        self.gaps = gaps_between(kernel_map.poses)
+        self.alpha: FloatArray | None = None
+        self.mu: FloatArray | None = None  # weights of the prior of the next image
+        self.diagnostics['restarts'] = 0.0
+
+    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Project a Gaussian about a pose (3,), covariance (3, 3), on the map."""
+        self.mu = self.projected(self.gaussian_at_map(pose, covariance))
+        self.alpha = self.after_prediction(self.mu)
+
+    def start_anywhere(self) -> None:
+        """Project the uniform law on the map."""
+        self.alpha, self.mu = None, self.projected(self.gram_x.mean(axis=1))
+
+    def move(self, increment: FloatArray) -> None:
+        """Apply the kernel sum rule, also to an increment (3,) of zero."""
+        if self.alpha is not None:
+            self.mu = self.predicted(self.alpha, increment)
+            self.alpha = self.after_prediction(self.mu)
+
+    def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
+        """Weights mu (n,) after an odometry increment (3,)."""
+        raise NotImplementedError
+
+    def after_prediction(self, mu: FloatArray) -> FloatArray:
+        """Weights (n,) of the belief after a prediction, until an image arrives."""
+        return mu
+
+    def image_kernel(self, similarities: FloatArray) -> FloatArray:
+        """Return k_Y of similarities, of any shape."""
+        tau = getattr(self.config, 'sharpening', 0.0)
+        values = np.asarray(similarities, dtype=np.float64)
+        return np.asarray(np.exp((values - 1.0) / tau)) if tau > 0.0 else values
+
+    def projected(self, kernel_mean_at_map: FloatArray) -> FloatArray:
+        """NP-KSR: weights mu (n,) from the values of a kernel mean at the map poses."""
+        return nonparametric_sum_rule(self._regularised, kernel_mean_at_map)
+
+    def gaussian_at_map(self, pose: FloatArray, covariance: FloatArray) -> FloatArray:
+        """
+        Values (n,) at the map poses of the kernel mean of a Gaussian about a pose (3,).
+
+        It is Mb-KSR with the Gaussian for the transition: what a large sample would give.
+        """
+        turn = np.eye(4)[:, :3].copy()
+        turn[2:, 2] = [-np.sin(pose[2]), np.cos(pose[2])]
+        rounding = 1e-6 * max(float(np.trace(covariance)), 1e-3) * np.eye(4)
+        spread = turn @ (0.5 * (covariance + covariance.T)) @ turn.T + rounding
+        wide = GaussianNoise(spread).conditional_kernel_mean(self.kernel)
+        centre = se2.to_plane_and_circle(pose)[np.newaxis]
+        return model_based_sum_rule(wide, self.states, centre, np.ones(1))
+
+    def weigh(self, similarities: FloatArray) -> None:
+        """Apply the kernel Bayes rule, or the conditional mean where it leaves no weight."""
+        if self.mu is None:
+            return
+        k_y, epsilon = self.image_kernel(similarities), self.config.delta / len(self.states)
+        try:
+            self.alpha = self.posterior(self.mu, k_y)
+        except KernelError:
+            self.diagnostics['restarts'] += 1
+            weights = conditional_mean(regularise(self.gram_y, epsilon), k_y)
+            self.alpha = normalise(np.maximum(weights, 0.0) + 1e-12)
+        self.mu = self.alpha
+
+    def posterior(self, mu: FloatArray, k_y: FloatArray) -> FloatArray:
+        """Weights (n,) given an image with kernel vector (n,), with the sum 1."""
+        # traces of the prior get no weight worth mentioning and cost O(m^3)
+        size = np.abs(mu)
+        mu = np.where(size > 1e-8 * size.max(), mu, 0.0)
+        return normalise(squared_bayes_rule(self.gram_y, mu, k_y, self.config.delta))
+
+    def belief(self) -> Points | None:
+        """Return the map poses with the positive part of the weights."""
+        if self.alpha is None:
+            return None
+        weights = np.maximum(self.alpha, 0.0)
+        if not weights.sum() > 0.0:  # a prediction that has left the map
+            weights = np.ones_like(weights)
+        self.diagnostics['negative_mass'] = float((weights - self.alpha).sum() / weights.sum())
+        return Points(self.kernel_map.poses, weights / weights.sum())
+
+
+class Algorithm1(OnMap):
+    """
+    The localizer `algorithm1`, as printed; see `Localizer` for the interface.
+
+    The variances of the motion are the maximum-likelihood estimates for one step from image to
+    image, systematic errors included. Where the posterior has no positive weight at all, which the
+    paper does not treat, it starts again from the conditional mean.
+    """
+
+    parameters = config_class('Algorithm1Config', **ON_MAP | {'state_ridge': 0.5}, normalise=False)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        noise = GaussianNoise(self.kernel_map.motion_noise.step)
+        self._transition = ModelTransition(AdditiveNoiseModel(_moved, noise))
+
+    def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
+        """Weights mu (n,) after an odometry increment (3,): equations (27) and (29)."""
+        belief = KernelMean(self.kernel, self.states, alpha)
+        return self.projected(self._transition.predict(belief, self.states, increment))
+
+    def posterior(self, mu: FloatArray, k_y: FloatArray) -> FloatArray:
+        """Weights (n,) given an image with kernel vector (n,): equation (31)."""
+        weights = squared_bayes_rule(self.gram_y, mu, k_y, self.config.delta)
+        if not weights.max() > 0.0:
+            raise KernelError('weights: expected one that is positive, got none')
+        return normalise(weights) if self.config.normalise else weights
+
+    def estimate(self) -> PoseEstimate:
+        """Return the heaviest map pose, with mass and second moment of the positive weights."""
+        heaviest = 0 if self.alpha is None else int(np.argmax(self.alpha))
+        return self.summarize(0.0, self.kernel_map.poses[heaviest].copy())
+
+
+class FullyNonparametricFilter(OnMap):
+    """
+    The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w.
+
+    Beyond the paper, w is divided by its sum (where transitions are few the belief would fade from
+    step to step), negative weights are cut off between two images, and the pose is the mean about
+    the highest mode. Raises LocalizationError for a map with fewer than `FEWEST` transitions.
+    """
+
+    parameters = config_class('OnMapConfig', **ON_MAP)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        kernel_map = self.kernel_map
+        known = np.flatnonzero(np.isfinite(kernel_map.controls).all(axis=1))
+        if known.size < FEWEST:
+            raise LocalizationError(
+                f'fkbf learns the motion from steps of the odometry at the images of the map: '
+                f'expected {FEWEST} or more, got {known.size}; take a map of more images, or '
+                'another method'
+            )
+        # a metre weighs as much as a radian; the map's controls drift as the odometry does
+        self.controls = np.asarray(kernel_map.controls[known], dtype=np.float64)
+        distances = pdist(self.controls[:: max(1, known.size // 500)])
+        width = max(float(np.median(distances)), 1e-3)
+        self.control_kernel = GaussianKernel(width**2, normalised=False)
+        joint = self.gram_x[np.ix_(known, known)] * self.control_kernel.gram(self.controls)
+        self._joint = regularise(joint, self.ridge / known.size)
+        following = se2.to_plane_and_circle(kernel_map.next_poses[known])
+        self._following = self.kernel.cross_gram(self.states, following)
+        self._from_map = self.gram_x[known]
+
+    def start_anywhere(self) -> None:
+        """Take the uniform law on the map."""
+        self.alpha, self.mu = None, self._uniform()
+
+    def move(self, increment: FloatArray) -> None:
+        """Apply the kernel sum rule with learnt transitions, where the robot moves."""
+        if np.any(increment != 0.0):
+            super().move(increment)
+
+    def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
+        """Weights mu (n,) after an odometry increment (3,)."""
+        closeness = self.control_kernel.cross_gram(self.controls, increment[np.newaxis])[:, 0]
+        weights = nonparametric_sum_rule(self._joint, (self._from_map @ alpha) * closeness)
+        total = float(np.sum(weights))
+        return self.projected(self._following @ (weights / total if total > 1e-9 else weights))
+
+    def after_prediction(self, mu: FloatArray) -> FloatArray:
+        """Weights (n,) of the positive part; a belief that has left the map is uniform on it."""
+        try:
+            return normalise(np.maximum(mu, 0.0))
+        except KernelError:
+            self.diagnostics['restarts'] += 1
+            self.mu = self._uniform()
+            return self.mu
+
+    def estimate(self) -> PoseEstimate:
+        """Summarize the positive part of the belief about its highest mode."""
+        return self.summarize(0.8 * self.config.position_bandwidth)
+
+    def _uniform(self) -> FloatArray:
+        return np.full(len(self.kernel_map), 1.0 / len(self.kernel_map))
+
+
+class KernelMonteCarloFilter(OnMap):
+    """
+    The localizer `kmcf`; see `Localizer` for the interface.
+
+    `alpha` (n,): weights on the map poses after a correction, None once the robot has moved;
+    `points` (m, 3): the equally weighted sample from then on, None before. The paper resamples
+    only when few weights count; while a robot is tracked they always are few.
+    """
+
+    parameters = config_class(
+        'KmcfConfig',
+        **GATED
+        | ON_MAP
+        | {
+            'covariance_scale': 2.0,
+            'update_min_d': 0.33,
+            'update_min_a': 0.12,
+            'noise_scale': 0.55,
+            'position_bandwidth': 1.0,
+            'heading_bandwidth': 0.6,
+            'state_ridge': 0.24,
+            'delta': 1.2e-3,
+            'sharpening': 0.017,
+            'points': 400,
+        },
+    )
+
+    points: FloatArray | None = None
+
+    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Sample a Gaussian about a pose (3,), covariance (3, 3)."""
+        self.alpha = None
+        self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
+
+    def start_anywhere(self) -> None:
+        """Take the uniform law on the map."""
+        super().start_anywhere()
+        self.points = None
+
+    def move(self, increment: FloatArray) -> None:
+        """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
+        if self.alpha is not None:
+            self.points, self.alpha = self.herded(self.alpha), None
+        if self.points is not None:
+            variances = self.kernel_map.motion_noise.variances(increment)
+            deviation = np.sqrt(self.config.noise_scale * variances)
+            errors = deviation * self.rng.standard_normal(self.points.shape)
+            self.points = se2.compose(se2.compose(self.points, self.corrected(increment)), errors)
+
+    def weigh(self, similarities: FloatArray) -> None:
+        """Correct the sample, the last posterior or the uniform law by an image (n,)."""
+        if self.points is not None:
+            sample = se2.to_plane_and_circle(self.points)
+            self.mu = self.projected(self.kernel.cross_gram(self.states, sample).mean(axis=1))
+        elif self.alpha is not None:
+            self.mu = self.projected(self.gram_x @ self.alpha)
+        super().weigh(similarities)
+        self.points = None
+
+    def herded(self, alpha: FloatArray) -> FloatArray:
+        """
+        Map poses (m, 3), repeated, whose kernel mean is near that with weights alpha (n,).
+
+        `KernelMean.herd` with the map poses to choose from, on the Gram matrix that is known.
+        """
+        # far points without weight are never chosen
+        active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
+        gram = self.gram_x[np.ix_(active, active)]
+        target, repulsion = gram @ alpha[active], np.zeros(len(active))
+        chosen = np.empty(self.config.points, dtype=np.int64)
+        for t in range(len(chosen)):
+            chosen[t] = np.argmax(target - repulsion / (t + 1))
+            repulsion += gram[chosen[t]]
+        return self.kernel_map.poses[active[chosen]]
+
+    def belief(self) -> Points | None:
+        """Return the sample, or the positive part of the weights on the map poses."""
+        if self.points is None:
+            return super().belief()
+        return Points(self.points, np.full(len(self.points), 1.0 / len(self.points)))
+
+
+def gaps_between(poses: FloatArray) -> FloatArray:
+    """
+    Covariance (3, 3) of a pose about the nearest of the map's poses (n, 3).
+
+    A quarter of the mean square of the distances between neighbours: a pose lies between the two.
+    """
+    smallest = 1e-4 * np.eye(3)
+    if len(poses) < 2:
+        return smallest
+    distances, nearest = cKDTree(poses[:, :2]).query(poses[:, :2], k=2)
+    turns = se2.wrap_angle(poses[nearest[:, 1], 2] - poses[:, 2])
+    square = np.mean(distances[:, 1] ** 2)
+    # poses at one place may face anywhere: take the median turn between neighbours
+    return smallest + 0.25 * np.diag([square, square, np.median(turns**2)])
+
+
+def _moved(states: FloatArray, increment: FloatArray) -> FloatArray:
+    """Noise-free motion f of states (n, 4), x, y, cos, sin, by an odometry increment (3,)."""
+    poses = se2.compose(se2.from_plane_and_circle(states), increment)
+    return se2.to_plane_and_circle(poses)
