@@ -187,7 +187,7 @@ def test_words_say_on_which_side():
     sure = np.diag(np.full(SIZE, 1e-6))
     facts = Calibration(TRUE, sure, np.array([-0.05, 0.002])).described()
     for name, words in (
-        ('offset_x', 'the wheels lie 0.1800 ± 0.0010 m behind the point of the poses'),
+        ('offset_x', 'the wheels lie 0.1800 ± 0.0010 m behind it'),
         ('forward_scale', 'the wheels count 1.50 ± 0.10 % too many metres ahead'),
         ('delay', 'the stamps of the odometry are 0.050 ± 0.002 s ahead of those of the poses'),
     ):
@@ -371,6 +371,15 @@ def test_a_robot_that_goes_straight_on_tells_no_delay_though_its_poses_leap(seed
     assert not is_late(measure_delay(OdometryTrack(stamps, told), stamps, truth))
     straight = drive(turns=False)
     assert not is_late(measure_delay(late(straight, 0.1, seed), *images(straight)))
+
+
+def test_leaps_of_the_poses_hardly_change_a_delay():
+    truth = drive()
+    stamps, poses = images(truth)
+    for image in (100, 250, 400):
+        poses[image:, 2] += 2.5
+    found = measure_delay(late(truth, 0.1), stamps, poses)
+    assert abs(found[0] - 0.1) < 0.008 and found[1] < 0.004
 
 
 def test_a_delay_beyond_those_that_are_looked_for_is_none():

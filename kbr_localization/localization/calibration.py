@@ -45,15 +45,19 @@ UNLIKE = LIMITS / np.sqrt(3.0)
 _IN_METRES = ('offset_x', 'offset_y')
 _OF_METRES = ('forward_scale', 'lateral_scale')
 _WORDS = {
-    'offset_x': ('lie', 'm', 'ahead of the point of the poses', 'behind the point of the poses'),
-    'offset_y': ('lie', 'm', 'to the left of the point of the poses', 'to the right of it'),
-    'mounting': ('are', 'rad', 'turned to the left', 'turned to the right'),
-    'forward_scale': ('count', '%', 'too many metres ahead', 'too few metres ahead'),
-    'lateral_scale': ('count', '%', 'too many metres to the side', 'too few metres to the side'),
-    'turn_scale': ('count', '%', 'too much of every turn', 'too little of every turn'),
-    'drift': ('turn', 'rad', 'to the left with every metre', 'to the right with every metre'),
+    'offset_x': ('m', 'lie {} ahead of the point of the poses', 'lie {} behind it'),
+    'offset_y': ('m', 'lie {} to the left of the point of the poses', 'lie {} to the right of it'),
+    'mounting': ('rad', 'are {} turned to the left', 'are {} turned to the right'),
+    'forward_scale': ('%', 'count {} too many metres ahead', 'count {} too few metres ahead'),
+    'lateral_scale': ('%', 'count {} too many metres aside', 'count {} too few metres aside'),
+    'turn_scale': ('%', 'count {} too much of every turn', 'count {} too little of every turn'),
+    'drift': (
+        'rad',
+        'turn {} to the left with every metre',
+        'turn {} to the right with every metre',
+    ),
 }
-"""What the wheels do, unit, and what a positive and a negative value means."""
+"""Unit, and what the wheels do where a value is positive or negative."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,10 @@ class Calibration:
         found = {}
         rows = zip(NAMES, self.values, self.deviations, self.observable(), strict=True)
         for name, value, deviation, observable in rows:
-            verb, unit, positive, negative = _WORDS[name]
-            side = positive if value >= 0 else negative
-            size, spread = (
-                f'{100 * abs(x):.2f}' if unit == '%' else f'{abs(x):.4f}'
-                for x in (value, deviation)
-            )
-            words = f'the wheels {verb} {size} ± {spread} {unit} {side}'
+            unit, *sides = _WORDS[name]
+            factor, digits = (100.0, 2) if unit == '%' else (1.0, 4)
+            size, spread = (f'{factor * abs(x):.{digits}f}' for x in (value, deviation))
+            words = 'the wheels ' + sides[int(value < 0.0)].format(f'{size} ± {spread} {unit}')
             if not observable and name == 'lateral_scale':
                 words = 'not observable: the runs do not move sideways'
             elif not observable and of_odometry:

@@ -51,15 +51,17 @@ def measure_delay(
     odometry = _averaged(times, track.poses[:, 2], half)
     poses = _averaged(moments, reference[:, 2], half)
     steps = np.stack([moments[:-1], moments[1:]], axis=1)
-    most = 1.2 * np.abs(np.diff(np.interp(steps, *odometry))).max()
-    turns = np.clip(np.diff(np.interp(steps, *poses))[:, 0], -most, most)  # poses may leap
+    turns = np.diff(np.interp(steps, *poses))[:, 0]
 
-    def unexplained(delay: float, some: NDArray[np.intp]) -> float:
-        """Return the part of the variance of turns that those of the odometry do not explain."""
+    def errors(delay: float, some: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return turns of the poses, and what a regression on the odometry leaves of them."""
         told = np.diff(np.interp(steps[some] + delay, *odometry))[:, 0]
         told, seen = told - told.mean(), turns[some] - turns[some].mean()
-        both = float((told @ told) * (seen @ seen))
-        return 1.0 - float(told @ seen) ** 2 / both if both > 1e-18 else 1.0
+        return seen, seen - told * (told @ seen) / max(float(told @ told), 1e-18)
+
+    def unexplained(delay: float, some: NDArray[np.intp]) -> float:
+        seen, left = errors(delay, some)
+        return float(left @ left) / max(float(seen @ seen), 1e-18)
 
     def best(low: float, high: float, some: NDArray[np.intp]) -> float:
         found = minimize_scalar(
@@ -89,6 +91,9 @@ def measure_delay(
     if len(some) < FEWEST or costs[lowest] > 0.5 or not 0 < lowest < len(grid) - 1:
         return None
     delay = best(grid[lowest - 1], grid[lowest + 1], some)
+    left = np.abs(errors(delay, some)[1])
+    some = some[left <= np.quantile(left, 0.99)]  # without the worst: slip and leaps
+    delay = best(delay - 0.1, delay + 0.1, some)
     parts = [np.setdiff1d(some, part) for part in np.array_split(some, 10)]
     found = [best(delay - 0.1, delay + 0.1, part) for part in parts]
     return delay, float(np.sqrt(9.0 * np.var(found)))
