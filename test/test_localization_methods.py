@@ -154,6 +154,9 @@ def test_a_belief_that_leaves_the_map_is_anywhere_on_it(ring):
     for _ in range(5):
         localizer.update(ring_pose(4.0))
     assert np.hypot(*(localizer.estimate().pose - ring_pose(4.0))[:2]) < 1.5
+    before = localizer.alpha
+    localizer.predict(np.zeros(3))  # of a robot that stands nothing was learnt
+    assert localizer.alpha is before
 
 
 def test_kmcf_corrects_by_the_kernel_bayes_rule_of_its_sample(ring):
