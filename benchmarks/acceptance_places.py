@@ -18,7 +18,7 @@ from benchmarks import acceptance_real
 import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
-from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.tracks import without_jumps
 from kbr_localization.evaluation.described import describe_run, DescribedRun, GivenDescriptors
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap

@@ -9,12 +9,12 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.odometry_jumps import (
+from kbr_localization.datasets.rosbag import BagRun
+from kbr_localization.datasets.tracks import (
     pause_notes,
     refuse_repeated_times,
     without_jumps,
 )
-from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.segments import odometry_leaps
 from kbr_localization.ros.odometry_buffer import Added, OdometryBuffer

@@ -10,7 +10,7 @@ from kbr_localization.datasets.cold import ColdRun, write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import made_odometry, OdometryNoise
 from kbr_localization.datasets.rosbag import BagRun
-from kbr_localization.datasets.selection import outside_fixes
+from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError
 import numpy as np
 from public_datasets import (

@@ -69,7 +69,7 @@ def convert(
     reading: Reading,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
-    from kbr_localization.datasets.selection import outside_fixes
+    from kbr_localization.datasets.tracks import outside_fixes
 
     if to is Format.COLD and storage is not None:
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')

@@ -274,7 +274,7 @@ def align(
 
 def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
     """Stamps (k,) in nanoseconds and poses (k, 3), whose headings are NaN."""
-    from kbr_localization.datasets.poses import FARTHEST_M
+    from kbr_localization.datasets.tables import FARTHEST_M
     from kbr_localization.trajectory import LATEST_S, parse_seconds
     import numpy as np
 

@@ -139,7 +139,7 @@ def evaluate(
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
     all thresholds.
     """
-    from kbr_localization.datasets.selection import outside_fixes
+    from kbr_localization.datasets.tracks import outside_fixes
     from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
     from kbr_localization.evaluation.tum import read_detailed
     from kbr_localization.localization.map.kernel_map import KernelMap

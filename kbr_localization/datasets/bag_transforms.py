@@ -9,8 +9,8 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets.bag_reader import Bag, stamp_of, TF, Topic
 from kbr_localization.datasets.frame import OdometryTrack, Skipped
-from kbr_localization.datasets.poses import floor_pose
-from kbr_localization.datasets.selection import make_track, StampedRows
+from kbr_localization.datasets.tables import floor_pose
+from kbr_localization.datasets.tracks import make_track, StampedRows
 from kbr_localization.errors import DatasetError
 import numpy as np
 

@@ -10,12 +10,6 @@ from typing import NamedTuple
 
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes, ImageFile
-from kbr_localization.datasets.odometry_jumps import (
-    pause_notes,
-    refuse_repeated_times,
-    without_jumps,
-)
-from kbr_localization.datasets.poses import FARTHEST_M
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -24,8 +18,14 @@ from kbr_localization.datasets.run_folder import (
     WITHOUT_POSES,
     write_notes,
 )
-from kbr_localization.datasets.selection import make_track, select_images
-from kbr_localization.datasets.tables import read_table
+from kbr_localization.datasets.tables import FARTHEST_M, read_table
+from kbr_localization.datasets.tracks import (
+    make_track,
+    pause_notes,
+    refuse_repeated_times,
+    select_images,
+    without_jumps,
+)
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, wrap_angle
 from kbr_localization.trajectory import LATEST_S
@@ -147,27 +147,31 @@ class ColdRun(Dataset):
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped = Skipped()
-        self.notes = read_notes(self.path)
         self._folder = _camera_folder(self.path, camera)
-        self._refuse_empty_recording()
-        self.odometry = self._read_odometry()
-        places = self.path / PLACES
+        files, places = sorted(self._folder.iterdir()), self.path / PLACES
+        if not files and places.is_file() and not places.stat().st_size:
+            raise DatasetError(
+                f'no image was recorded in {self.path}: each needs a pose that is near in time; '
+                'the log of the recorder says what did not come'
+            )
+        self.odometry, notes = self._read_odometry()
         lines = read_table(places, parse_place, self.skipped) if places.is_file() else []
         self._labels = dict(line for line in lines if line is not None)
-        self._images = self._read_names()
-        missing = len(self._labels.keys() - self._images.keys())
+        self._named = self._parse_names(files)
+        missing = len(self._labels.keys() - self._named.keys())
         self.skipped.add('listed in places.lst but missing', number=missing)
-        if not self._images:
+        if not self._named:
             raise DatasetError(
                 f'no images in {self._folder}: expected names like '
                 f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
                 + ''.join(f', {count} {reason}' for reason, count in self.skipped.items())
             )
-        images = [(image.stamp_ns, name) for name, image in sorted(self._images.items())]
+        images = [(image.stamp_ns, name) for name, image in self._named.items()]
         self._names, self.stamps_ns, self._odometry_poses = select_images(
             str(self._folder), images, self.odometry, self.skipped
         )
-        self.notes = with_notes(self.notes, pause_notes(self.odometry, self.stamps_ns))
+        notes += pause_notes(self.odometry, self.stamps_ns)
+        self.notes = with_notes(read_notes(self.path), notes)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -178,21 +182,12 @@ class ColdRun(Dataset):
             stamp_ns=int(self.stamps_ns[index]),
             image=ImageFile(self._folder / name),
             odometry=self._odometry_poses[index],
-            reference=None if WITHOUT_POSES in self.notes else self._images[name].reference,
+            reference=None if WITHOUT_POSES in self.notes else self._named[name].reference,
             name=name,
             label=self._labels.get(name, ''),
         )
 
-    def _refuse_empty_recording(self) -> None:
-        places = self.path / PLACES
-        started = places.is_file() and places.stat().st_size == 0
-        if started and not any(self._folder.iterdir()):
-            raise DatasetError(
-                f'no image was recorded in {self.path}: each needs a pose that is near in time; '
-                'the log of the recorder says what did not come'
-            )
-
-    def _read_odometry(self) -> OdometryTrack:
+    def _read_odometry(self) -> tuple[OdometryTrack, tuple[str, ...]]:
         path = self.path / ODOMETRY
         if not path.is_file():
             raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
@@ -200,13 +195,11 @@ class ColdRun(Dataset):
         # identical stamps do no harm
         stamps = list(dict.fromkeys(line.stamp_ns for line in lines if line))
         refuse_repeated_times(f'{path}: the times', stamps)
-        track, notes = without_jumps(make_track(lines, self.skipped, f'in {ODOMETRY.name}'))
-        self.notes = with_notes(self.notes, notes)
-        return track
+        return without_jumps(make_track(lines, self.skipped, f'in {ODOMETRY.name}'))
 
-    def _read_names(self) -> dict[str, ImageName]:
+    def _parse_names(self, files: Sequence[Path]) -> dict[str, ImageName]:
         names = {}
-        for file in self._folder.iterdir():
+        for file in files:
             if file.suffix.lower() in IMAGE_SUFFIXES:
                 try:
                     names[file.name] = parse_image_name(file.name)
@@ -216,22 +209,18 @@ class ColdRun(Dataset):
 
 
 def write_cold_run(
-    path: Path | str,
-    frames: Iterable[Frame],
-    odometry: OdometryTrack,
-    quality: int = 95,
-    notes: Sequence[str] = (),
+    path: Path | str, frames: Iterable[Frame], odometry: OdometryTrack, notes: Sequence[str] = ()
 ) -> ColdRun:
     """
     Write a run in COLD's format, as a whole or not at all, and open it.
 
-    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG of the given
-    quality; those that cannot be read are left out and counted in `skipped` of the run. Stamps
-    are cut to microseconds, as the format has them. Raises DatasetError when `path` exists, when
-    no image can be read, or when there is no frame.
+    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG; those that cannot
+    be read are left out and counted in `skipped` of the run. Stamps are cut to microseconds, as
+    the format has them. Raises DatasetError when `path` exists, when no image can be read, or when
+    there is no frame.
     """
     with new_folder(path) as folder:
-        skipped = fill_cold_run(folder, frames, odometry, quality)
+        skipped = fill_cold_run(folder, frames, odometry)
         write_notes(folder, notes)
         ColdRun(folder)
     run = ColdRun(path)
@@ -243,20 +232,9 @@ def fill_cold_run(
     folder: Path, frames: Iterable[Frame], odometry: OdometryTrack, quality: int = 95
 ) -> Skipped:
     """Write the files of a run to an empty folder; raises DatasetError and OSError."""
-    skipped, track = Skipped(), odometry.recorded or odometry
-    places = _write_images(folder / CAMERAS[0], frames, quality, skipped)
-    _write_lines(folder / PLACES, (f'{name} {label}\n' for name, label in places.items()))
-    samples = zip(track.stamps_ns.tolist(), track.poses, strict=True)
-    _write_lines(folder / ODOMETRY, (format_odometry(*sample) for sample in samples))
-    return skipped
-
-
-def _write_images(
-    folder: Path, frames: Iterable[Frame], quality: int, skipped: Skipped
-) -> dict[str, str]:
-    """Write images; return their labels by name."""
-    folder.mkdir()
-    places, last = dict[str, str](), 'give at least one'
+    skipped, places, last = Skipped(), dict[str, str](), 'give at least one'
+    for file in (folder / CAMERAS[0], folder / PLACES.parent, folder / ODOMETRY.parent):
+        file.mkdir()
     for frame in frames:
         name = format_image_name(frame.stamp_ns, frame.reference)
         if name in places:
@@ -267,11 +245,16 @@ def _write_images(
             last = str(error)
             leave_out_image(skipped, name, error)
             continue
-        (folder / name).write_bytes(data)
+        (folder / CAMERAS[0] / name).write_bytes(data)
         places[name] = label_word(frame.label)
     if not places:
         raise DatasetError(f'cannot write a run without images: {last}')
-    return places
+    lines = (f'{name} {label}\n' for name, label in places.items())
+    (folder / PLACES).write_text(''.join(lines), encoding='utf-8')
+    track = odometry.recorded or odometry
+    samples = map(format_odometry, track.stamps_ns.tolist(), track.poses)
+    (folder / ODOMETRY).write_text(''.join(samples), encoding='utf-8')
+    return skipped
 
 
 def label_word(label: str) -> str:
@@ -279,22 +262,18 @@ def label_word(label: str) -> str:
     return '_'.join(label.split()) or 'unknown'
 
 
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(''.join(lines), encoding='utf-8')
-
-
 def _camera_folder(path: Path, camera: str | None) -> Path:
     if not path.is_dir():
         raise DatasetError(f'no such folder: {path}: expected a COLD run with a folder std_cam')
-    wanted = (*CAMERAS, *cameras_in(path)) if camera is None else (folder_of(camera),)
+    there = cameras_in(path)
+    wanted = (*CAMERAS, *there) if camera is None else (folder_of(camera),)
     for name in wanted:
-        if (path / name).is_dir():
+        if name in there:
             return path / name
-    others = ', '.join(cameras_in(path)) or 'none'
     expected = CAMERAS if camera is None else wanted
     raise DatasetError(
-        f'no images in {path}: expected a folder {" or ".join(expected)}; cameras: {others}'
+        f'no images in {path}: expected a folder {" or ".join(expected)}; '
+        f'cameras: {", ".join(there) or "none"}'
     )
 
 

@@ -60,10 +60,10 @@ class ColdRecording:
             for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
             self.close = self._claim()
+            for name in (PLACES, ODOMETRY):
+                _remove_unfinished_line(self.path / name)
             self.count, self.last_image = self._existing_images()
             self.last_odometry = self._last_odometry()
-            for file in (PLACES, ODOMETRY):
-                _end_last_line(self.path / file)
 
     def without_poses(self) -> None:
         """Note that the poses are unknown; raises DatasetError for a run with known ones."""
@@ -160,10 +160,7 @@ class ColdRecording:
 
     def _last_odometry(self) -> OdometryLine | None:
         path = self.path / ODOMETRY
-        if not path.is_file():
-            return None
-        _remove_unfinished_line(path)
-        if path.stat().st_size == 0:
+        if not path.is_file() or path.stat().st_size == 0:
             return None
         lines = [line for line in read_table(path, parse_odometry, Skipped()) if line]
         return max(lines, key=lambda line: line.stamp_ns)
@@ -200,19 +197,8 @@ def _append(path: Path, text: str) -> None:
 
 
 def _remove_unfinished_line(path: Path) -> None:
-    content = path.read_bytes()
-    whole = content.rfind(b'\n') + 1
-    if whole < len(content):
-        try:
-            parse_odometry(content[whole:].decode(errors='replace').split())
-        except ValueError:
-            os.truncate(path, whole)
-
-
-def _end_last_line(path: Path) -> None:
-    """End a line that a kill or a power cut left unfinished."""
-    with path.open('ab+') as file:
-        if file.tell() > 0:
-            file.seek(-1, 2)
-            if file.read(1) != b'\n':
-                file.write(b'\n')
+    """Remove a last line that a kill or a power cut left without its end."""
+    if path.is_file():
+        content = path.read_bytes()
+        if not content.endswith(b'\n'):
+            os.truncate(path, content.rfind(b'\n') + 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun
@@ -13,14 +12,13 @@ from kbr_localization.datasets.public_formats import (
     FORMATS,
     image_files,
     ImageRun,
-    Listing,
     read_traverse,
 )
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
 BAG_METADATA = 'metadata.yaml'
-TRAVERSE = 'a folder of images (with --spacing)'
+COLD, BAG, TRAVERSE = 'a COLD run', 'a bag', 'a folder of images (with --spacing)'
 
 
 def open_dataset(
@@ -47,9 +45,8 @@ def open_dataset(
     where = Path(path)
     if not where.exists():
         raise DatasetError(f'no such run: {where}: expected the folder of a run, or a bag')
-    topics = (odometry_topic, reference_topic)
-    kind, there, open_one = _kind_of(where, topics, spacing, odometry_seed, guess)
-    if any(topics) and kind != 'a bag':
+    kind = _kind_of(where)
+    if (odometry_topic or reference_topic) and kind != BAG:
         raise DatasetError(
             f'{where} is {kind}: expected no --odometry-topic or --reference-topic, which '
             'are for bags'
@@ -59,39 +56,38 @@ def open_dataset(
             f'{where} is {kind}: expected no --spacing, which is for folders of images '
             'without poses'
         )
-    for camera in cameras:
-        if there is not None and camera not in there:
+
+    def open_one(camera: str | None) -> Dataset:
+        if kind == COLD:
+            return ColdRun(where, camera)
+        if kind == BAG:
+            # rosbags is an optional dependency, needed for bags only
+            from kbr_localization.datasets.rosbag import BagRun  # noqa: PLC0415
+
+            return BagRun(where, camera, odometry_topic, reference_topic, guess)
+        known = next((known for known in FORMATS if known.name == kind), None)
+        there = known.cameras(where) if known else []
+        if camera is not None and camera not in there:
             raise DatasetError(
                 f'{where}: no camera {camera!r}: expected {" or ".join(there) or "no --cameras"}'
             )
-    chosen = cameras or (_usual_cameras(where) if kind == 'a COLD run' else [])
+        listing = known.read(where, camera) if known else read_traverse(where, spacing)
+        return ImageRun(listing, odometry_seed)
+
+    chosen = cameras or (_usual_cameras(where) if kind == COLD else [])
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
     return MultiCameraRun(camera_names(chosen), [open_one(c) for c in chosen], tolerance)
 
 
-def _kind_of(
-    path: Path,
-    topics: tuple[str | None, str | None],
-    spacing: float | None,
-    seed: int,
-    guess: bool,
-) -> tuple[str, list[str] | None, Callable[[str | None], Dataset]]:
-    """Name the kind of run, its cameras (None: its opener knows), and what opens one camera."""
-    if path.is_dir() and cameras_in(path):
-        return 'a COLD run', None, lambda camera: ColdRun(path, camera)
-    if _is_bag(path):
-        # rosbags is an optional dependency, needed for bags only
-        from kbr_localization.datasets.rosbag import BagRun  # noqa: PLC0415
-
-        return 'a bag', None, lambda camera: BagRun(path, camera, *topics, guess)
-    for known in FORMATS if path.is_dir() else ():
-        if known.holds(path):
-            return known.name, known.cameras(path), partial(_open_public, known.read, path, seed)
-    if path.is_dir() and image_files(path):
-        return TRAVERSE, [], lambda camera: ImageRun(read_traverse(path, spacing), seed)
+def _kind_of(path: Path) -> str:
+    """Name the kind of run that a path holds; raises DatasetError for none."""
+    if kind := _run_kind(path):
+        return kind
     inside = sorted(path.iterdir()) if path.is_dir() else ()
-    run = next((inner for inner in inside if inner.is_dir() and _is_run(inner)), None)
+    if path.is_dir() and image_files(path):
+        return TRAVERSE
+    run = next((inner for inner in inside if inner.is_dir() and _run_kind(inner)), None)
     expected = (
         f'a COLD run (a folder that holds {" or ".join(CAMERAS)}), a bag (a folder with '
         f'{BAG_METADATA}, or a file {" or ".join(BAG_SUFFIXES)}), '
@@ -102,10 +98,14 @@ def _kind_of(
     )
 
 
-def _open_public(
-    read: Callable[[Path, str | None], Listing], path: Path, seed: int, camera: str | None
-) -> Dataset:
-    return ImageRun(read(path, camera), seed)
+def _run_kind(path: Path) -> str | None:
+    if not path.is_dir():
+        return BAG if path.suffix in BAG_SUFFIXES else None
+    if cameras_in(path):
+        return COLD
+    if any(file.name == BAG_METADATA or file.suffix in BAG_SUFFIXES for file in path.iterdir()):
+        return BAG
+    return next((known.name for known in FORMATS if known.holds(path)), None)
 
 
 def _usual_cameras(path: Path) -> list[str]:
@@ -116,14 +116,3 @@ def _usual_cameras(path: Path) -> list[str]:
     if of_cold and any((path / of_cold[0]).iterdir()):
         return of_cold
     return [camera for camera in found if camera not in of_cold] or found
-
-
-def _is_run(path: Path) -> bool:
-    return bool(cameras_in(path)) or _is_bag(path) or any(kind.holds(path) for kind in FORMATS)
-
-
-def _is_bag(path: Path) -> bool:
-    if not path.is_dir():
-        return path.suffix in BAG_SUFFIXES
-    files = {file.name for file in path.iterdir()}
-    return BAG_METADATA in files or any(name.endswith(BAG_SUFFIXES) for name in files)

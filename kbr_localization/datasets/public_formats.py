@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 import re
-from typing import Any
+from typing import NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import ImageFile
-from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
 from kbr_localization.datasets.odometry_noise import made_odometry, odometry_note
-from kbr_localization.datasets.poses import (
+from kbr_localization.datasets.tables import (
     checked_rotation,
     FARTHEST_M,
-    project_pose,
-    quaternion_rotation,
-    y_down,
-    Z_FORWARD,
-)
-from kbr_localization.datasets.selection import make_track, ReferenceTrack, select_images
-from kbr_localization.datasets.tables import (
     listed_file,
     load_yaml,
     numbers,
+    project_pose,
+    quaternion_rotation,
     read_table,
     read_tum_track,
     require,
     stamp_of_nanoseconds,
+    y_down,
+    Z_FORWARD,
+)
+from kbr_localization.datasets.tracks import (
+    known_pose,
+    make_track,
+    pause_notes,
+    select_images,
+    without_jumps,
 )
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.trajectory import parse_seconds
 import numpy as np
 
-Sample = tuple[int, se2.FloatArray]
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png')
-TUM_IMAGES, TUM_POSES = 'rgb.txt', 'groundtruth.txt'
-EUROC_ROOT, EUROC_TABLE, EUROC_SENSOR = 'mav0', 'data.csv', 'sensor.yaml'
-KITTI_TIMES, KITTI_POSES = 'times.txt', 'poses.txt'
-SCENE_IMAGE, SCENE_POSE = '.color.png', '.pose.txt'
+SCENE_IMAGE = '.color.png'
 FOLDER_POSES = ('trajectory.tum', 'groundtruth.tum')
-FOLDER_ODOMETRY, FOLDER_LIST = 'odometry.tum', 'images.txt'
 TRAVERSE_SETTINGS = 'traverse.yaml'
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listing:
     """
     What a folder of a public dataset holds.
@@ -63,21 +61,6 @@ class Listing:
     odometry: OdometryTrack | None = None
 
 
-@dataclass(frozen=True)
-class PublicFormat:
-    """
-    A format with true poses.
-
-    `holds`: whether a folder is in it. `read`: read it with a camera of `cameras`, by default the
-    first one; raises DatasetError.
-    """
-
-    name: str
-    holds: Callable[[Path], bool]
-    read: Callable[[Path, str | None], Listing]
-    cameras: Callable[[Path], list[str]] = field(default=lambda path: [])
-
-
 class ImageRun(Dataset):
     """
     A run of a public dataset.
@@ -88,7 +71,7 @@ class ImageRun(Dataset):
     """
 
     def __init__(self, listing: Listing, odometry_seed: int = 0) -> None:
-        self.name, self.skipped = listing.name, listing.skipped
+        self.name, self.skipped, self._true = listing.name, listing.skipped, listing.reference
         lacking, recorded = 'true poses', listing.reference
         if listing.odometry is None:
             self.notes = (odometry_note(odometry_seed),)
@@ -96,7 +79,6 @@ class ImageRun(Dataset):
         else:
             self.odometry, self.notes = without_jumps(listing.odometry)
             lacking, recorded = 'odometry', self.odometry
-        self._reference = ReferenceTrack(listing.reference)
         found = sorted(image for image in listing.images if image[1].is_file())
         if not found:
             raise DatasetError(
@@ -112,27 +94,20 @@ class ImageRun(Dataset):
     @property
     def fixes(self) -> OdometryTrack:
         """Return the true poses at their own stamps."""
-        return self._reference.track
+        return self._true
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> Frame:
         stamp_ns, file = int(self.stamps_ns[index]), self._files[index]
-        return Frame(
-            stamp_ns=stamp_ns,
-            image=ImageFile(file),
-            odometry=self._odometry_poses[index],
-            reference=self._reference.at(stamp_ns),
-            name=file.name,
-        )
+        reference = known_pose(self._true, stamp_ns)
+        return Frame(stamp_ns, ImageFile(file), self._odometry_poses[index], reference, file.name)
 
 
-def _track(path: Path, samples: Iterable[Sample | None], skipped: Skipped) -> OdometryTrack:
-    return make_track(samples, skipped, f'in {path.name}')
-
-
-def _images(path: Path, folder: Path, stamp_of: Any, skipped: Skipped) -> list[tuple[int, Path]]:
+def _images(
+    path: Path, folder: Path, stamp_of: Callable[[str], int], skipped: Skipped
+) -> list[tuple[int, Path]]:
     """Read a list of lines of a time and a file in a folder."""
 
     def parse(words: list[str]) -> tuple[int, Path]:
@@ -145,19 +120,19 @@ def _images(path: Path, folder: Path, stamp_of: Any, skipped: Skipped) -> list[t
 
 def read_tum_rgbd(path: Path, camera: str | None = None) -> Listing:
     """Read a sequence of TUM RGB-D (Sturm et al., IROS 2012): poses of the camera, z up."""
-    truth, skipped = require(path / TUM_POSES, 'the true poses of a TUM RGB-D sequence'), Skipped()
-    images = _images(path / TUM_IMAGES, path, parse_seconds, skipped)
-    track = read_tum_track(truth, skipped, Z_FORWARD)
-    return Listing(path.resolve().name, images, track, skipped)
+    skipped = Skipped()
+    truth = require(path / 'groundtruth.txt', 'the true poses of a TUM RGB-D sequence')
+    images = _images(path / 'rgb.txt', path, parse_seconds, skipped)
+    return Listing(path.resolve().name, images, read_tum_track(truth, skipped, Z_FORWARD), skipped)
 
 
 def euroc_cameras(path: Path) -> list[str]:
     """Folders of the cameras of a EuRoC sequence, or of its part mav0; cam0 first."""
-    return sorted(file.parent.name for file in _euroc_root(path).glob(f'cam*/{EUROC_TABLE}'))
+    return sorted(file.parent.name for file in _euroc_root(path).glob('cam*/data.csv'))
 
 
 def _euroc_root(path: Path) -> Path:
-    return path / EUROC_ROOT if (path / EUROC_ROOT).is_dir() else path
+    return path / 'mav0' if (path / 'mav0').is_dir() else path
 
 
 def read_euroc(path: Path, camera: str | None = None) -> Listing:
@@ -168,20 +143,20 @@ def read_euroc(path: Path, camera: str | None = None) -> Listing:
     """
     root, skipped = _euroc_root(path), Skipped()
     folder = root / (camera or euroc_cameras(path)[0])
-    images = _images(folder / EUROC_TABLE, folder / 'data', stamp_of_nanoseconds, skipped)
-    places = [root / name / EUROC_TABLE for name in ('state_groundtruth_estimate0', 'mocap0')]
+    images = _images(folder / 'data.csv', folder / 'data', stamp_of_nanoseconds, skipped)
+    places = [root / name / 'data.csv' for name in ('state_groundtruth_estimate0', 'mocap0')]
     truth = next((place for place in places if place.is_file()), places[0])
     require(truth, 'the true poses of a EuRoC sequence')
-    on_body = _camera_on_body(require(folder / EUROC_SENSOR, 'T_BS, the camera on the body'))
+    on_body = _camera_on_body(require(folder / 'sensor.yaml', 'T_BS, the camera on the body'))
 
-    def parse(words: list[str]) -> Sample:
+    def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
         x, y, z, qw, qx, qy, qz = numbers(words[1:], 7)
         body = np.array(quaternion_rotation(qx, qy, qz, qw))
         position = np.array([x, y, z]) + body @ on_body[:3, 3]
         pose = project_pose(position, body @ on_body[:3, :3], forward=Z_FORWARD)
         return stamp_of_nanoseconds(words[0]), pose
 
-    track = _track(truth, read_table(truth, parse, skipped), skipped)
+    track = make_track(read_table(truth, parse, skipped), skipped, 'in data.csv')
     return Listing(root.resolve().parent.name, images, track, skipped)
 
 
@@ -189,9 +164,10 @@ def _camera_on_body(file: Path) -> se2.FloatArray:
     """Matrix (4, 4) of the camera in the frame of the body."""
     try:
         # OpenCV begins the file with %YAML:1.0
-        lines = read_text(file, most=1 << 16).splitlines()
-        text = '\n'.join(line for line in lines if not line.startswith('%'))
-        matrix = np.array(load_yaml(text)['T_BS']['data'], dtype=np.float64).reshape(4, 4)
+        text = re.sub('^%.*', '', read_text(file, most=1 << 16), flags=re.MULTILINE)
+        data = load_yaml(text)['T_BS']['data']
+        values = data if len(data) == 16 else [value for row in data for value in row]
+        matrix = np.reshape([float(value) for value in values], (4, 4))
         checked_rotation(matrix[:3, :3])
         if not np.all(np.abs(matrix) < FARTHEST_M):
             raise ValueError('not finite')
@@ -215,12 +191,12 @@ def read_kitti(path: Path, camera: str | None = None) -> Listing:
     `../../poses/<sequence>.txt`, or as `poses.txt` in the sequence.
     """
     whole, skipped = path.resolve(), Skipped()
-    times = require(path / KITTI_TIMES, 'the times of a KITTI sequence, a line for each image')
-    places = [whole / KITTI_POSES, whole.parent.parent / 'poses' / f'{whole.name}.txt']
+    times = require(path / 'times.txt', 'the times of a KITTI sequence, a line for each image')
+    places = [whole / 'poses.txt', whole.parent.parent / 'poses' / f'{whole.name}.txt']
     truth = next((place for place in places if place.is_file()), None)
     if truth is None:
         raise DatasetError(
-            f'no true poses of {path}: expected {KITTI_POSES} in it or {places[1]} '
+            f'no true poses of {path}: expected poses.txt in it or {places[1]} '
             '(KITTI gives them for sequences 00 to 10)'
         )
     stamps = read_table(times, lambda words: parse_seconds(words[0]), skipped)
@@ -231,15 +207,15 @@ def read_kitti(path: Path, camera: str | None = None) -> Listing:
             f'{len(stamps)} times'
         )
     folder = path / (camera or kitti_cameras(path)[0])
-    images = [(s, folder / f'{index:06d}.png') for index, s in enumerate(stamps) if s is not None]
-    samples = [
-        (stamp, pose)
-        for stamp, pose in zip(stamps, poses, strict=True)
-        if stamp is not None and pose is not None
-    ]
+    images, samples = [], []
+    for index, (stamp, pose) in enumerate(zip(stamps, poses, strict=True)):
+        if stamp is not None:
+            images.append((stamp, folder / f'{index:06d}.png'))
+            if pose is not None:
+                samples.append((stamp, pose))
     if not samples:
         raise DatasetError(f'{truth}: no line with a pose has a time in {times}')
-    return Listing(whole.name, images, _track(truth, samples, skipped), skipped)
+    return Listing(whole.name, images, make_track(samples, skipped, f'in {truth.name}'), skipped)
 
 
 def _matrix_pose(values: list[float]) -> se2.FloatArray:
@@ -255,26 +231,27 @@ def read_seven_scenes(path: Path, camera: str | None = None) -> Listing:
     `frame-XXXXXX.color.png` with `frame-XXXXXX.pose.txt`: camera-to-world matrices, in the axes of
     a level camera. Times follow from the numbers, at 30 images a second.
     """
-    images, samples, skipped, first = [], list[Sample](), Skipped(), ''
+    images, samples, skipped = [], [], Skipped()
     for file in sorted(path.glob(f'frame-*{SCENE_IMAGE}')):
         number = file.name.removesuffix(SCENE_IMAGE).removeprefix('frame-')
-        pose = file.with_name(f'frame-{number}{SCENE_POSE}')
+        pose = file.with_name(f'frame-{number}.pose.txt')
         if not number.isdecimal() or len(number) > 9:
             continue
         if not pose.is_file():
             skipped.add('no file of the true pose')
             continue
         stamp_ns = (int(number) + 1) * 10**9 // 30
+        images.append((stamp_ns, file))
         try:
             rows = read_table(pose, lambda words: numbers(words, 4), Skipped())
             samples.append((stamp_ns, _matrix_pose([v for row in rows[:3] for v in row or ()])))
         except (ValueError, DatasetError) as error:
-            first = first or f': {pose.name}: expected a matrix of 4 x 4 numbers: {error}'
-            skipped.add('bad pose', first.removeprefix(': '))
-        images.append((stamp_ns, file))
+            skipped.add('bad pose', f'{pose.name}: expected a matrix of 4 x 4 numbers: {error}')
     if not samples:
+        first = skipped.reason('bad pose')
         raise DatasetError(
-            f'no poses in {path}: expected frame-XXXXXX{SCENE_POSE} for each image{first}'
+            f'no poses in {path}: expected frame-XXXXXX.pose.txt for each image'
+            + (f', got {first}' if first else '')
         )
     whole = path.resolve()
     track = make_track(samples, skipped, 'of an image')
@@ -290,11 +267,11 @@ def read_image_folder(path: Path, camera: str | None = None) -> Listing:
     folder or in `images/` under their times as names, unless `images.txt` lists `seconds file`.
     """
     truth = next(path / name for name in FOLDER_POSES if (path / name).is_file())
-    skipped, file = Skipped(), path / FOLDER_ODOMETRY
+    skipped, file, listed = Skipped(), path / 'odometry.tum', path / 'images.txt'
     reference = read_tum_track(truth, skipped)
     odometry = read_tum_track(file, skipped) if file.is_file() else None
-    if (path / FOLDER_LIST).is_file():
-        images = _images(path / FOLDER_LIST, path, parse_seconds, skipped)
+    if listed.is_file():
+        images = _images(listed, path, parse_seconds, skipped)
     else:
         images = _images_by_time(path / 'images' if (path / 'images').is_dir() else path, skipped)
     return Listing(path.resolve().name, images, reference, skipped, odometry)
@@ -321,8 +298,8 @@ def _images_by_time(folder: Path, skipped: Skipped) -> list[tuple[int, Path]]:
     if not images:
         raise DatasetError(
             f'no images in {folder}: expected {", ".join(IMAGE_SUFFIXES)} named by time, as '
-            f'1403636579.763555.png or 1403636579763555584.png, or a list {FOLDER_LIST} of lines '
-            f'"seconds file"' + (f'; got {files[0].name}' if files else '')
+            '1403636579.763555.png or 1403636579763555584.png, or a list images.txt of lines '
+            '"seconds file"' + (f'; got {files[0].name}' if files else '')
         )
     return images
 
@@ -332,8 +309,7 @@ def read_traverse(path: Path, spacing: float | None = None) -> Listing:
     Read a folder of images without poses, as benchmarks of place recognition have them.
 
     Image i of every traverse shows place i, at x = i * `spacing` metres (or `spacing:` of
-    `traverse.yaml`), y = 0, heading 0; the camera moves at 1 m/s. The last number in the name is
-    the place; where names have none, or differ before it as times do, the order is.
+    `traverse.yaml`), y = 0, heading 0; the camera moves at 1 m/s.
     """
     files = image_files(path)
     metres = _spacing_of(path, len(files)) if spacing is None else spacing
@@ -361,10 +337,10 @@ def _places(files: list[Path]) -> list[int]:
     """
     found = [re.fullmatch(r'(.*?)(?<!\d)(\d{1,9})\D*', file.stem, re.DOTALL) for file in files]
     numbered = [match.groups() for match in found if match]
-    places = {int(number) for _, number in numbered}
-    if len(places) < len(files) or len({head for head, _ in numbered}) > 1:
+    places = [int(number) for _, number in numbered]
+    if len(set(places)) < len(files) or len({head for head, _ in numbered}) > 1:
         return list(range(len(files)))
-    return [int(number) for _, number in numbered]
+    return places
 
 
 def _spacing_of(path: Path, images: int) -> float:
@@ -381,14 +357,28 @@ def _spacing_of(path: Path, images: int) -> float:
         raise DatasetError(f'{file}: expected a line "spacing: METRES"') from error
 
 
+class PublicFormat(NamedTuple):
+    """
+    A format with true poses.
+
+    `holds`: whether a folder is in it. `read`: read it with a camera of `cameras`, by default the
+    first one; raises DatasetError.
+    """
+
+    name: str
+    holds: Callable[[Path], bool]
+    read: Callable[[Path, str | None], Listing]
+    cameras: Callable[[Path], list[str]] = lambda path: []
+
+
 FORMATS = (
     PublicFormat(
-        f'a TUM RGB-D sequence ({TUM_IMAGES})',
-        lambda path: (path / TUM_IMAGES).is_file(),
+        'a TUM RGB-D sequence (rgb.txt)',
+        lambda path: (path / 'rgb.txt').is_file(),
         read_tum_rgbd,
     ),
     PublicFormat(
-        f'a EuRoC sequence ({EUROC_ROOT}/cam0)',
+        'a EuRoC sequence (mav0/cam0)',
         lambda path: bool(euroc_cameras(path)),
         read_euroc,
         euroc_cameras,

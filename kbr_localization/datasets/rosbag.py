@@ -32,18 +32,16 @@ from kbr_localization.datasets.images import (
     decode_image,
     decode_raw_image,
 )
-from kbr_localization.datasets.odometry_jumps import (
+from kbr_localization.datasets.run_folder import read_notes, with_notes
+from kbr_localization.datasets.tables import planar_pose
+from kbr_localization.datasets.tracks import (
+    known_pose,
+    make_track,
     pause_notes,
     refuse_repeated_times,
-    without_jumps,
-)
-from kbr_localization.datasets.poses import planar_pose
-from kbr_localization.datasets.run_folder import read_notes, with_notes
-from kbr_localization.datasets.selection import (
-    make_track,
-    ReferenceTrack,
     select_images,
     StampedRows,
+    without_jumps,
 )
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
@@ -132,8 +130,8 @@ class BagRun(Dataset):
 
         self._tree: TransformTree | None = None
         odometry = self._odometry(wheels, tracks)
-        reference = self._known_poses(known, tracks, odometry, _is_tf(reference_topic), drifting)
-        self._reference = None if reference is None else ReferenceTrack(reference)
+        on_tf = _is_tf(reference_topic)
+        self._reference = self._known_poses(known, tracks, odometry, on_tf, drifting)
         if not places:
             raise DatasetError(f'bag {self.path}: no image on {self.image_topic} can be read')
         self.odometry, notes = without_jumps(odometry)
@@ -163,7 +161,7 @@ class BagRun(Dataset):
     @property
     def fixes(self) -> OdometryTrack | None:
         """Return the reference poses as they were recorded, however few, or None."""
-        return self._reference.track if self._reference else None
+        return self._reference
 
     def __getitem__(self, index: int) -> Frame:
         stamp_ns = int(self.stamps_ns[index])
@@ -172,7 +170,7 @@ class BagRun(Dataset):
             stamp_ns=stamp_ns,
             image=load(self._bag, self.image_topic, *self._images[index].tolist()),
             odometry=self._odometry_poses[index],
-            reference=self._reference.at(stamp_ns) if self._reference else None,
+            reference=known_pose(self._reference, stamp_ns) if self._reference else None,
             name=f'{self.name} frame {range(len(self))[index]}',
         )
 

@@ -1,4 +1,4 @@
-"""Text files of runs: lines of words and numbers, stamps, YAML."""
+"""Text files of runs and their poses in space, which are projected onto the floor."""
 
 from __future__ import annotations
 
@@ -8,20 +8,95 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kbr_localization.datasets.frame import OdometryTrack, Skipped
-from kbr_localization.datasets.poses import project_pose, quaternion_rotation, X_FORWARD
-from kbr_localization.datasets.selection import make_track
+from kbr_localization.datasets.tracks import make_track
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import LATEST_S, parse_seconds
+import numpy as np
+from numpy.typing import ArrayLike
 import yaml
 
-Parsed = TypeVar('Parsed')
-
-LARGEST_YAML = 1 << 22
-"""Characters; YAML is read slowly."""
 # libyaml is faster and bounds the depth
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+Parsed = TypeVar('Parsed')
+Vector = Sequence[float] | FloatArray
+
+FARTHEST_M = 1e7
+"""Coordinates beyond this are broken numbers; UTM coordinates are within."""
+X_FORWARD, Z_FORWARD = 0, 2
+"""Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
+
+
+def z_up(v: Vector) -> tuple[float, float]:
+    """Floor coordinates in a world with z up."""
+    return v[0], v[1]
+
+
+def y_down(v: Vector) -> tuple[float, float]:
+    """Floor coordinates in a world with the axes of a level camera (x right, y down, z ahead)."""
+    return v[2], -v[0]
+
+
+def project_pose(
+    position: Vector,
+    rotation: Sequence[Vector] | FloatArray,
+    plane: Callable[[Vector], tuple[float, float]] = z_up,
+    forward: int = X_FORWARD,
+) -> FloatArray:
+    """
+    Project a body-to-world pose onto the floor: (3,) x, y, heading of the `forward` axis.
+
+    `rotation`: (3, 3). Height, roll and pitch are dropped. Raises DatasetError for coordinates
+    that are not finite or beyond `FARTHEST_M`.
+    """
+    x, y = plane(position)
+    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
+        raise DatasetError(f'expected a finite pose, got x {x}, y {y}')
+    ahead, left = plane([row[forward] for row in rotation])
+    return np.array([x, y, math.atan2(left, ahead)])
+
+
+def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[float]]:
+    """Rotation matrix of a quaternion; raises DatasetError for one of no sensible length."""
+    length = math.hypot(x, y, z, w)
+    if not 1e-3 < length < 1e3:
+        raise DatasetError(
+            f'expected a finite unit quaternion, got one of length {length:.3g}'
+            + (': the sender left it unset' if length == 0 else '')
+        )
+    x, y, z, w = x / length, y / length, z / length, w / length
+    return [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+    ]
+
+
+def checked_rotation(matrix: ArrayLike) -> FloatArray:
+    """Return a rotation matrix (3, 3); raises DatasetError for another matrix."""
+    rotation = np.asarray(matrix, dtype=np.float64)
+    with np.errstate(all='ignore'):
+        deviation = np.abs(rotation @ rotation.T - np.eye(3)).max()
+        if not (deviation < 0.05 and np.linalg.det(rotation) > 0):
+            raise DatasetError(f'expected a rotation matrix, got {rotation.tolist()}')
+    return rotation
+
+
+def floor_pose(position: Any, orientation: Any) -> FloatArray:
+    """Project objects with fields x, y, z and x, y, z, w, as `planar_pose` does."""
+    q = orientation
+    rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
+    return project_pose((position.x, position.y, position.z), rotation)
+
+
+def planar_pose(pose: Any) -> FloatArray:
+    """
+    Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.
+
+    Raises DatasetError for numbers that are not finite and for a quaternion that is none.
+    """
+    return floor_pose(pose.position, pose.orientation)
 
 
 def read_table(
@@ -106,24 +181,9 @@ def listed_file(folder: Path, name: str) -> Path:
 
 
 def load_yaml(text: str) -> Any:
-    """Load YAML of bounded size, with its aliases written out; raises ValueError in one line."""
+    """Load YAML; raises ValueError in one line."""
     try:
-        loader = _Loader(text[: LARGEST_YAML + 1])
-        node = loader.get_single_node()
-        if len(text) > LARGEST_YAML or (node and _expanded_size(node, {}) > LARGEST_YAML):
-            raise ValueError(f'expected at most {LARGEST_YAML} characters or items')
-        return loader.construct_document(node) if node else None
+        return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
         reason = ' '.join(str(error).split())[:200]
         raise ValueError(f'YAML that cannot be read: {reason}') from error
-
-
-def _expanded_size(node: yaml.Node, sizes: dict[int, float]) -> float:
-    """Count the items of a node as if each alias (*) were a copy; infinite in a circle."""
-    if id(node) not in sizes:
-        sizes[id(node)] = math.inf
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        if isinstance(node, yaml.MappingNode):
-            children = [child for pair in children for child in pair]
-        sizes[id(node)] = 1 + sum(_expanded_size(child, sizes) for child in children)
-    return sizes[id(node)]

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.frame import identity
-from kbr_localization.datasets.selection import outside_fixes
+from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import EvaluationError, LocalizationError
 from kbr_localization.evaluation.described import (
     describe_run,

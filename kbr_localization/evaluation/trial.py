@@ -18,7 +18,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
-from kbr_localization.datasets.selection import ReferenceTrack
+from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
@@ -76,7 +76,7 @@ class Part(Dataset):
     """
 
     def __init__(
-        self, dataset: Dataset, start: int, stop: int, reference: ReferenceTrack | None = None
+        self, dataset: Dataset, start: int, stop: int, reference: OdometryTrack | None = None
     ) -> None:
         self._dataset, self._start, self._stop = dataset, start, stop
         self._reference = reference
@@ -96,7 +96,7 @@ class Part(Dataset):
         frame = self._dataset[self._start + range(len(self))[index]]
         if self._reference is None:
             return frame
-        return replace(frame, reference=self._reference.at(frame.stamp_ns))
+        return replace(frame, reference=known_pose(self._reference, frame.stamp_ns))
 
     def between(self, start: int, stop: int) -> Part:
         """Return the part of the frames from one on to another."""
@@ -159,7 +159,7 @@ def _posed_by_closures(
     for number, drive in enumerate(drives):
         mine = graph.run_index == number
         track = OdometryTrack(graph.stamps_ns[mine], graph.poses[mine])
-        parts.append(Part(drive, 0, len(drive), ReferenceTrack(track)))
+        parts.append(Part(drive, 0, len(drive), track))
     return parts
 
 

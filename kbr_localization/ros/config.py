@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from kbr_localization.configuration import parameter, validate, with_default
-from kbr_localization.datasets.odometry_jumps import MAX_SPEED
+from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.se2 import FloatArray

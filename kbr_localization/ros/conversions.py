@@ -14,7 +14,7 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseArray, PoseWithCovarianceStamped
-from kbr_localization.datasets.poses import planar_pose
+from kbr_localization.datasets.tables import planar_pose
 from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.localization.localizer import is_covariance
 from kbr_localization.ros.odometry_buffer import SECOND

@@ -13,7 +13,7 @@ import enum
 import math
 
 from kbr_localization import se2
-from kbr_localization.datasets.odometry_jumps import (
+from kbr_localization.datasets.tracks import (
     begins_anew,
     FEWEST,
     MAX_SPEED,

@@ -18,7 +18,7 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.odometry_jumps import FEWEST, SLACK
+from kbr_localization.datasets.tracks import FEWEST, SLACK
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.image_queue import ImageQueue, QueuedImage

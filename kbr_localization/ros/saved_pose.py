@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets.odometry_jumps import begins_anew, MAX_SPEED
+from kbr_localization.datasets.tracks import begins_anew, MAX_SPEED
 from kbr_localization.errors import RosError
 from kbr_localization.files import read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE

@@ -15,7 +15,7 @@ import time
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.odometry_jumps import MAX_SPEED
+from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import KbrError, LocalizationError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap

@@ -10,7 +10,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.selection import outside_fixes
+from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.describing import describe_images, DescribedImage

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import itertools
 
 from kbr_localization import se2
-from kbr_localization.datasets.odometry_jumps import LONG_PAUSE
+from kbr_localization.datasets.tracks import LONG_PAUSE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision.turning import robust_line

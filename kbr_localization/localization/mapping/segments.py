@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
-from kbr_localization.datasets.odometry_jumps import (
+from kbr_localization.datasets.tracks import (
     continued,
     LONG_PAUSE,
     PAUSE_PERIODS,

@@ -1,0 +1,281 @@
+"""
+Tracks of poses: from samples as they come, without jumps, and the images that lie within them.
+
+Odometry jumps where a driver is restarted or a pose is sent by mistake. The rule is that of the
+node (`ros.odometry_buffer`): a few poses that do not continue the track are left out; more of
+them replace it, and the robot is assumed to have stood still between.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from kbr_localization import se2
+from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Item = TypeVar('Item')
+
+LONGEST_GAP_NS = 10**9
+FARTHEST_GAP_M = 0.3
+"""Between reference poses further apart than both of these, nothing is interpolated."""
+SAME_CLOCK_NS = 60 * 10**9
+"""Times of recording farther than this from all stamps are of another clock."""
+MAX_SPEED, MAX_TURN_RATE = 3.0, 10.0
+"""m/s and rad/s that few robots in buildings exceed."""
+SLACK = 0.5
+"""Metres and radians that a step may have on top of what the speed allows."""
+FEWEST = 3
+"""Poses in a row that do not continue a track, but each other, replace it."""
+PAUSE, PAUSE_PERIODS = 1.0, 5
+"""Seconds or usual periods without odometry after which its driver may have been restarted."""
+LONG_PAUSE = 10.0
+"""Seconds without odometry after which the motion of the robot is unknown."""
+
+
+class StampedRows:
+    """
+    Stamped rows of numbers of the messages of a topic, of which a bag may have millions.
+
+    A message without a stamp has its time of recording.
+    """
+
+    def __init__(self, kind: str = 'd') -> None:
+        self._stamps, self._unstamped = array('q'), array('b')
+        self._rows: array[Any] = array(kind)
+
+    def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[Any]) -> None:
+        """Take in a row, of which all have the same length."""
+        self._stamps.append(stamp_ns or recorded_ns)
+        self._unstamped.append(not stamp_ns)
+        self._rows.extend(row)
+
+    def of_one_clock(self) -> tuple[list[tuple[int, NDArray[Any]]], int]:
+        """
+        Return stamps with rows in the order of recording, and how many were left out.
+
+        These have times of recording of another clock: in a simulation stamps begin at zero, and
+        messages sent before the first clock message have none, while the recorder uses the clock
+        of the computer.
+        """
+        if not self._stamps:
+            return [], 0
+        stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
+        rows = np.reshape(self._rows, (len(stamps), -1))
+        known = stamps if unstamped.all() else stamps[~unstamped]
+        near = (stamps >= known.min() - SAME_CLOCK_NS) & (stamps <= known.max() + SAME_CLOCK_NS)
+        kept = list(zip(stamps[near].tolist(), rows[near], strict=True))
+        return kept, len(stamps) - len(kept)
+
+
+def make_track(
+    samples: Iterable[tuple[int, FloatArray] | None], skipped: Skipped, where: str
+) -> OdometryTrack:
+    """
+    Sort samples (stamp, pose (3,)) by time; of equal stamps the first counts.
+
+    None is passed over. The others of equal stamps are counted as repeated `where` they stand.
+    """
+    stamps, poses = zip(*(sample for sample in samples if sample is not None), strict=True)
+    unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
+    skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
+    return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
+
+
+def select_images(
+    run: str,
+    images: Iterable[tuple[int, Item]],
+    odometry: OdometryTrack,
+    skipped: Skipped,
+    lacking: str = 'odometry',
+) -> tuple[list[Item], StampArray, FloatArray]:
+    """
+    Keep one image (stamp, item) per stamp within the span of the odometry; count the others.
+
+    Returns the items in order of time, their stamps (n,) and odometry (n, 3). `lacking`: what
+    images outside of it have none of. Raises DatasetError when none is left.
+    """
+    ordered = sorted(images, key=lambda image: image[0])
+    stamps = np.array([stamp for stamp, _ in ordered], dtype=np.int64)
+    first = np.diff(stamps, prepend=-1) > 0
+    covered = (stamps >= odometry.stamps_ns[0]) & (stamps <= odometry.stamps_ns[-1])
+    skipped.add('repeated stamp', number=int(np.sum(~first)))
+    skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
+    kept = np.flatnonzero(first & covered)
+    if not kept.size:
+        raise DatasetError(not_covered(run, stamps, odometry, lacking))
+    poses = se2.interpolate(odometry.stamps_ns, odometry.poses, stamps[kept])
+    return [ordered[index][1] for index in kept], stamps[kept], poses
+
+
+def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:
+    """Say that no image lies within a track of `poses`, with both spans."""
+    (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, track.stamps_ns[[0, -1]] * 1e-9
+    return (
+        f'no image of {run} lies within its {poses}: images at [{first:.3f}, {last:.3f}] s, '
+        f'{poses} at [{start:.3f}, {end:.3f}] s: are their stamps of one clock?'
+    )
+
+
+def outside_fixes(dataset: Dataset) -> str:
+    """
+    Say why no image has a known pose although the run has some; else return an empty string.
+
+    Either all images lie before or after the poses, or between two that are far apart.
+    """
+    fixes, frames = dataset.fixes, tuple(dataset)
+    stamps = np.array([frame.stamp_ns for frame in frames], dtype=np.int64)
+    if fixes is None or not stamps.size:
+        return ''
+    if not np.any((stamps >= fixes.stamps_ns[0]) & (stamps <= fixes.stamps_ns[-1])):
+        return not_covered(dataset.name, stamps, fixes, 'reference poses')
+    if any(frame.reference is not None for frame in frames):
+        return ''
+    seconds = float(np.median(np.diff(fixes.stamps_ns))) * 1e-9
+    metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))
+    return (
+        f'no image of {dataset.name} has a known pose: reference poses come every {seconds:.1f} s '
+        f'and {metres:.1f} m, and between two that are more than {LONGEST_GAP_NS * 1e-9:g} s and '
+        f'{FARTHEST_GAP_M:g} m apart nothing is interpolated: record them more often'
+    )
+
+
+def known_pose(track: OdometryTrack, stamp_ns: int) -> FloatArray | None:
+    """Pose (3,) of the true poses of a run at a stamp, None outside of them and in their gaps."""
+    stamps, poses = track.stamps_ns, track.poses
+    if not stamps[0] <= stamp_ns <= stamps[-1]:
+        return None
+    after = int(np.searchsorted(stamps, stamp_ns))
+    if stamps[after] != stamp_ns:
+        gap_ns = stamps[after] - stamps[after - 1]
+        gap_m = np.hypot(*(poses[after] - poses[after - 1])[:2])
+        if gap_ns > LONGEST_GAP_NS and gap_m > FARTHEST_GAP_M:
+            return None
+    return track.at(stamp_ns)
+
+
+def continues(
+    before_ns: ArrayLike,
+    before: FloatArray,
+    stamps_ns: ArrayLike,
+    poses: FloatArray,
+    speed: float = MAX_SPEED,
+    pause: float = PAUSE,
+) -> NDArray[np.bool_]:
+    """
+    Tell which poses (..., 3) at stamps (...) a robot may have reached from those before.
+
+    `speed`: m/s. `pause`: seconds after which a pose at the origin means a restarted driver.
+    """
+    seconds = (np.asarray(stamps_ns) - np.asarray(before_ns)) * 1e-9
+    distances, turns = steps(before, poses)
+    restarted = begins_anew(before, poses) & (seconds > pause)
+    near = (distances <= speed * seconds + SLACK) & (turns <= MAX_TURN_RATE * seconds + SLACK)
+    return np.asarray(near & ~restarted)
+
+
+def begins_anew(before: FloatArray, poses: FloatArray, slack: float = SLACK) -> NDArray[np.bool_]:
+    """
+    Tell which poses (..., 3) are where odometry starts, while those before were elsewhere.
+
+    `slack`: metres or radians between the two beyond which that is no coincidence.
+    """
+    at_origin = (np.hypot(poses[..., 0], poses[..., 1]) < 0.1) & (np.abs(poses[..., 2]) < 0.1)
+    return np.asarray(at_origin & (np.maximum(*steps(before, poses)) > slack))
+
+
+def steps(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Metres and radians from poses (..., 3) to others, each (...)."""
+    moved = se2.between(start, end)
+    return np.hypot(moved[..., 0], moved[..., 1]), np.abs(moved[..., 2])
+
+
+def continued(track: OdometryTrack) -> NDArray[np.bool_]:
+    """Tell which steps (n - 1,) of a track a robot of its usual speed may have made."""
+    stamps, poses = track.stamps_ns, track.poses
+    return continues(stamps[:-1], poses[:-1], stamps[1:], poses[1:], *_usual(track))
+
+
+def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]:
+    """Return an odometry that goes on where the recorded one jumps, and notes about it."""
+    stamps, poses = track.stamps_ns, track.poses
+    plausible = continued(track)
+    if plausible.all():
+        return track, ()
+    segments = np.split(np.arange(len(stamps)), np.flatnonzero(~plausible) + 1)
+    kept, corrected, correction = [segments[0]], [poses[segments[0]]], np.zeros(3)
+    resets: list[int] = []
+    speed, pause = _usual(track)
+    for segment in segments[1:]:
+        end, start = kept[-1][-1], segment[0]
+        if not continues(stamps[end], poses[end], stamps[start], poses[start], speed, pause):
+            if len(segment) < FEWEST:
+                continue
+            resets.append(int(stamps[start]))
+            correction = se2.compose(corrected[-1][-1], se2.inverse(poses[start]))
+        kept.append(segment)
+        corrected.append(se2.compose(correction, poses[segment]))
+    left = np.concatenate(kept)
+    notes = []
+    if resets:
+        times = 'once' if len(resets) == 1 else f'{len(resets)} times'
+        notes.append(f'the odometry jumped {times}: taken as reset, without motion')
+    if strays := len(stamps) - len(left):
+        notes.append(f'poses of the odometry that do not continue it, left out: {strays}')
+    going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets), track)
+    return going_on, tuple(notes)
+
+
+def _usual(track: OdometryTrack) -> tuple[float, float]:
+    """Speed in m/s up to which a track is plausible, and seconds that are a pause in it."""
+    seconds = np.diff(track.stamps_ns) * 1e-9
+    if not len(seconds):
+        return MAX_SPEED, PAUSE
+    distances, _ = steps(track.poses[:-1], track.poses[1:])
+    moved = distances > 1e-4
+    # a car is faster than the robots that MAX_SPEED is meant for
+    usual = 3.0 * float(np.median(distances[moved] / seconds[moved])) if moved.any() else 0.0
+    return max(MAX_SPEED, usual), min(PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
+
+
+def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
+    """
+    Return notes about images (n,) in long pauses of an odometry.
+
+    None where it goes on where it was: its driver may be silent while the robot stands.
+    """
+    edges = track.stamps_ns
+    moved = np.maximum(*steps(track.poses[:-1], track.poses[1:])) > SLACK
+    pauses = np.flatnonzero((np.diff(edges) > LONG_PAUSE * 1e9) & moved)
+    after = np.searchsorted(edges, stamps_ns)
+    within = np.isin(after - 1, pauses) & (edges[np.minimum(after, len(edges) - 1)] != stamps_ns)
+    if not within.any():
+        return ()
+    longest = np.diff(edges)[np.unique(after[within] - 1)].max() * 1e-9
+    return (
+        f'the odometry pauses for up to {longest:.1f} s and does not go on where it was: '
+        f'{np.count_nonzero(within)} images in between are on a straight line',
+    )
+
+
+def refuse_repeated_times(what: str, stamps_ns: Sequence[int]) -> None:
+    """
+    Raise DatasetError for stamps that, as recorded, go back and over the same times again.
+
+    Sorting would interleave two drives. Up to `FEWEST` - 1 stray stamps in a row do no harm.
+    """
+    row = 2 * FEWEST - 1
+    if len(stamps_ns) < row:
+        return
+    steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps_ns, row), axis=1)
+    back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
+    if back.size and steady[back[0] :].max() > steady[: back[0]].min():  # noqa: E203
+        raise DatasetError(
+            f'{what} go back and over the same times again: expected one drive; record another '
+            'one after a reset of the simulation or of a clock'
+        )
