@@ -389,14 +389,6 @@ def test_algorithm_1_is_the_printed_recursion_over_a_whole_run(winding):
     assert localizer.gaps[0, 0] == pytest.approx(0.25 * 0.4**2, rel=0.01)
 
 
-def test_a_robot_that_stands_still_is_predicted_with_the_noise_of_a_step(winding):
-    localizer = Algorithm1(winding, PRINTED)
-    localizer.initialize(winding.poses[20], 1e-2 * np.eye(3))
-    before = localizer.alpha
-    localizer.predict(np.zeros(3))
-    assert np.abs(localizer.alpha - before).max() > 1e-3
-
-
 def test_a_posterior_is_scaled_to_the_sum_1_where_that_is_chosen(winding):
     _, vectors = run_along(winding)
     weights = []

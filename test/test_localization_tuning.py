@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 import json
-import signal
-import subprocess
 
-from command import assert_one_line, invoke, KBR
+from command import assert_one_line, invoke
 from helpers import START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack
@@ -16,6 +14,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.base import ON_MAP, SURE
 from kbr_localization.localization.methods.baselines import NearestImage
 from kbr_localization.localization.methods.registry import (
     make_localizer,
@@ -149,21 +148,16 @@ def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(shor
     assert len(other) == 15
 
 
-class StopAfter:
-    """Progress that is interrupted, as by Ctrl-C, after some trials."""
-
-    def __init__(self, trials):
-        self.trials = trials
-
-    def __call__(self, what, done, total):
-        if what.startswith('tuning') and done >= self.trials:
-            raise KeyboardInterrupt
-
-
 def test_a_stopped_tuner_continues_where_it_was(short, at_once, tmp_path):
     path = tmp_path / 'trials.jsonl'
+
+    def stop(what, done, total):
+        """Interrupt, as by Ctrl-C, once the first trial is in the file."""
+        if what.startswith('tuning') and path.read_text().endswith('\n'):
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        tuned(short, journal=path, progress=StopAfter(1))
+        tuned(short, journal=path, progress=stop)
     kept = path.read_text()
     assert len(kept.splitlines()) == 1
     path.write_text(kept + '{"key": "cut o')
@@ -201,6 +195,7 @@ def test_rivals_are_tuned_and_run_with_what_was_found(runs, tmp_path):
 
 @pytest.mark.parametrize('method', TUNED)
 def test_candidates_stay_within_the_ranges_and_steps_shrink(full_map, method):
+    assert set(searched('algorithm1')) == set(ON_MAP) - set(SURE)  # those of the paper
     config, rng = method_config(method, full_map), np.random.default_rng(0)
     parent = {name: getattr(config, name) for name in searched(method)}
     for number in (0, 3):
@@ -214,12 +209,6 @@ def test_candidates_stay_within_the_ranges_and_steps_shrink(full_map, method):
                 assert np.std(np.log(values)) == pytest.approx(expected, rel=0.3)
         for values in drawn[:20]:
             method_config(method, replace(full_map, baselines={method: values}))
-
-
-def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
-    of_kernels = {'position_bandwidth', 'heading_bandwidth', 'state_ridge', 'delta'}
-    assert set(searched('algorithm1')) == of_kernels
-    assert 'nearest' not in TUNED and 'dead-reckoning' not in TUNED
 
 
 class WrongBy(Localizer):
@@ -258,41 +247,22 @@ def test_errors_are_capped_and_answers_without_a_pose_are_lost(full_map, runs, m
         assert values == pytest.approx(expected, rel=1e-3)
     errors, _ = localize(WrongBy(runs[0], None), folds[0], 4)
     assert errors.tolist() == [np.inf] * 12
-
-
-def test_a_candidate_that_fails_says_why(full_map, runs):
-    folds = make_folds(full_map, runs, (10,))
     failed = run_trial(folds, 'kbr', (0, 0), {'image_bandwidth': -1.0})
     assert failed['score'] == np.inf and 'image_bandwidth' in failed['error']
-
-
-@pytest.fixture(scope='module')
-def on_disk(short, tmp_path_factory):
-    folder = tmp_path_factory.mktemp('walls')
-    for name, run in zip('ab', short, strict=True):
-        write_cold_run(folder / name, list(run), run.odometry)
-    return folder
 
 
 SETTINGS = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=2000')
 
 
-def test_a_killed_command_loses_at_most_the_trials_in_flight(on_disk, tmp_path):
-    out, trials = tmp_path / 'map.h5', tmp_path / 'map.h5.trials.jsonl'
-    arguments = ('tune', on_disk / 'a', on_disk / 'b', '--out', out, '--methods', 'kbr')
-    arguments += (*SETTINGS, '--set', 'points=60', '--trials', 3, '--jobs', 1, '--sizes', '15')
-    killed = subprocess.Popen([*KBR, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
-    for line in killed.stderr:
-        if line.startswith('tuning kbr: '):
-            break
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    assert not out.exists()
-    kept = trials.read_text()
-    assert kept
-    result = invoke(*arguments, '--json')
+def test_the_command_makes_a_map_with_what_was_found(short, tmp_path):
+    out, arguments = tmp_path / 'map.h5', []
+    for name, run in zip('ab', short, strict=True):
+        write_cold_run(tmp_path / name, list(run), run.odometry)
+        arguments.append(tmp_path / name)
+    arguments += ['--out', out, '--methods', 'kbr', *SETTINGS, '--trials', 2, '--sizes', '15']
+    result = invoke('tune', *arguments, '--jobs', 1, '--json')
     assert result.returncode == 0, result.stderr
-    assert trials.read_text().startswith(kept)
+    assert len((tmp_path / 'map.h5.trials.jsonl').read_text().splitlines()) == 4
     (row,) = json.loads(result.stdout)
     assert row['score'] <= row['default_score']
     loaded = KernelMap.load(out)
@@ -306,13 +276,10 @@ def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
         assert_one_line(result, says)
 
 
-@pytest.mark.parametrize('frames', [1, 2, 38])
-def test_a_run_that_is_too_short_to_be_split_is_refused(frames):
-    with pytest.raises(LocalizationError, match='half of a single run'):
-        tuned([WallRun(1, frames)])
-
-
-def test_runs_that_do_not_meet_cannot_be_tuned(tmp_path):
+def test_runs_that_do_not_meet_or_are_too_short_cannot_be_tuned(tmp_path):
+    for frames in (1, 2, 38):
+        with pytest.raises(LocalizationError, match='half of a single run'):
+            tuned([WallRun(1, frames)])
     write_tiny_cold_run(tmp_path / 'run', frames=60)
     for methods, says in (('kbr', 'same places'), ('nearest', 'expected some of')):
         out = ('--out', tmp_path / 'map.h5', '--methods', methods)

@@ -12,9 +12,6 @@ from kbr_localization.vision.describer import TYPICAL_SIMILARITY
 import numpy as np
 from scipy.spatial import cKDTree
 
-_BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
-_SMALLEST_SCALE = 0.05
-_USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
 _BANDWIDTHS = 1e-3, 100.0
 
 
@@ -122,7 +119,7 @@ def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig
     is sure within twice the distance of neighbouring images at least: no map resolves more.
     """
     defaults, scale = KbrConfig(), length_scale(poses)
-    broader = min(_BROADEST, 1.0 / scale)
+    broader = min(3.0, 1.0 / scale)
     typical, count = TYPICAL_SIMILARITY, max(1, len(cameras))
     change = typical ** (count - 1) * (1.0 - typical) / (1.0 - typical**count)
     return replace(
@@ -158,9 +155,9 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
 
 
 def length_scale(poses: FloatArray) -> float:
-    """Return the factor on the lengths of a map with poses (n, 3), 1 but on small ones."""
+    """Return the factor on the lengths of a map with poses (n, 3), 1 from 0.5 m of spread on."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    return min(1.0, max(_SMALLEST_SCALE, spread / _USUAL_SPREAD))
+    return min(1.0, max(0.05, spread / 0.5))
 
 
 def image_spacing(poses: FloatArray) -> float:

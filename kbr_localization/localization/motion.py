@@ -34,10 +34,8 @@ from numpy.typing import NDArray
 Track = tuple[FloatArray, FloatArray]
 """Poses (n, 3) of the odometry and of the reference, of the same moments."""
 
-WINDOW_METRES = 1.0
 FEWEST = 10
 """Windows without which a run tells nothing."""
-_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
 CAUCHY = 2.4
 """Standard deviations at which an error has half of its weight."""
 
@@ -137,7 +135,9 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
     seen, right = (track[:, 0] + 1j * track[:, 1] for track in (told, _over(reference, marks)))
     whole = np.zeros(SIZE)
     whole[2] = np.angle(np.sum(np.conj(seen) * right / np.maximum(np.abs(right), 1e-9)))
-    first, rig = whole[fitted], _ANY_RIG[fitted]
+    # no errors of a rig are larger: metres, radians, fractions
+    largest = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])
+    first, rig = whole[fitted], largest[fitted]
     deviations = np.full(told.shape, 0.1)
 
     def residuals(values: FloatArray) -> FloatArray:
@@ -155,11 +155,11 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
         squares = (errors * deviations) ** 2 / (1.0 + (errors / CAUCHY) ** 2)
         rates = [fit_variance(ways, squares[:, axis]) for axis in range(3)]
         deviations = np.sqrt(np.maximum(ways @ np.transpose(rates), 1e-10))
-    covariance = np.diag(_ANY_RIG**2 + 1e-12)
+    covariance = np.diag(largest**2 + 1e-12)
     covariance[np.ix_(fitted, fitted)] = _jackknife(residuals, values, rig)
     whole[fitted] = values
     found = Calibration(whole, covariance)
-    return found if np.all(found.deviations <= 1.8 * _ANY_RIG) else None
+    return found if np.all(found.deviations <= 1.8 * largest) else None
 
 
 def _jackknife(
@@ -244,7 +244,7 @@ def window_marks(odometry: FloatArray) -> NDArray[np.intp]:
     way = se2.travelled(odometry)
     if len(way) == 0:
         return np.zeros(0, dtype=np.intp)
-    return np.unique(np.searchsorted(way, np.arange(0.0, way[-1], WINDOW_METRES)))
+    return np.unique(np.searchsorted(way, np.arange(0.0, way[-1], 1.0)))
 
 
 def _over(track: FloatArray, marks: NDArray[np.intp]) -> FloatArray:

@@ -9,6 +9,7 @@ images is computed once, and a descriptor is from then on its row number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -126,6 +127,7 @@ def tune(
         if fresh:
             file.truncate(0)
         known = {line['key']: line for line in read_json_lines(file)}
+        done = Counter[str]()
 
         def score(method: str, candidates: list[Values], *seeds: int) -> list[Record]:
             """Run the trials that the journal does not have."""
@@ -133,11 +135,13 @@ def tune(
             keys = [hashlib.sha256(text.encode()).hexdigest() for text in described]
             missing = {k: v for k, v in zip(keys, candidates, strict=True) if k not in known}
             trial, new = partial(run_trial, folds, method, [seed, *seeds]), list(missing)
+            done[method] += len(keys) - len(new)
             for number, record in (workers or Workers()).run(trial, list(missing.values())):
                 line = known[new[number]] = {'key': new[number], 'method': method, **record}
                 file.write((json.dumps(line) + '\n').encode())
                 file.flush()
-                progress(f'tuning {method}', len(keys) - len(new) + number + 1, len(keys))
+                done[method] += 1
+                progress(f'tuning {method}', done[method], trials + BEST + 1)
             return [known[key] for key in keys]
 
         for method in methods:
