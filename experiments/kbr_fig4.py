@@ -22,9 +22,9 @@ from kbr_localization.kernels import (
     k_fold,
     KernelBayesFilter,
     KernelBayesRule,
-    LearntTransition,
     means,
     median_distance,
+    NonparametricModel,
 )
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
@@ -74,7 +74,7 @@ def make_filter(x: Any, y: Any, beta: float, epsilon: float) -> KernelBayesFilte
         for points in (x, y)
     )
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'squared')
-    return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)
+    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
 
 
 def classical_means(method: str, dynamics: Rotation, y: Any, spread: float = 1.0) -> Any:

@@ -21,10 +21,10 @@ from kbr_localization.kernels import (
     k_fold,
     KernelBayesFilter,
     KernelBayesRule,
-    LearntTransition,
     means,
     median_distance,
     nearest_rotation,
+    NonparametricModel,
     TraceKernel,
 )
 from kbr_localization.kernels.selection import filter_score
@@ -73,7 +73,7 @@ def make_filter(x: Any, y: Any, on_rotations: bool, beta: float, epsilon: float)
         kernel_x = GaussianKernel((beta * median_distance(x)) ** 2, normalised=False)
     kernel_y = GaussianKernel((beta * median_distance(y)) ** 2, normalised=False)
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'thresholded')
-    return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)
+    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
 
 
 def kernel_matrices(

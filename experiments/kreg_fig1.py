@@ -20,8 +20,8 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
-    LearntTransition,
     median_distance,
+    NonparametricModel,
     Supervision,
 )
 from matplotlib import pyplot
@@ -74,7 +74,7 @@ def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> Kerne
     )
     setting = SETTINGS[method]
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, *setting)
-    transition = LearntTransition(kernel_x, x[:-1], x[1:], setting.epsilon)
+    transition = NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], setting.epsilon)
     return KernelBayesFilter(transition, rule, supervise)
 
 

@@ -20,9 +20,9 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
-    LearntTransition,
     means,
     median_distance,
+    NonparametricModel,
     Supervision,
 )
 from matplotlib import pyplot
@@ -65,7 +65,7 @@ def make_filter(x: Any, y: Any, method: str, delta: float, supervise: Any) -> Ke
         GaussianKernel(median_distance(points) ** 2, normalised=False) for points in (x, y)
     )
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, 1e-6, delta, method)
-    transition = LearntTransition(kernel_x, x[:-1], x[1:], 1e-6)
+    transition = NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], 1e-6)
     return KernelBayesFilter(transition, rule, supervise)
 
 

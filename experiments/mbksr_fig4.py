@@ -25,10 +25,9 @@ from kbr_localization.kernels import (
     k_fold,
     KernelBayesFilter,
     KernelBayesRule,
-    LearntTransition,
     MixtureNoise,
-    ModelTransition,
     modes,
+    NonparametricModel,
 )
 from kbr_localization.kernels.noise import Noise
 from matplotlib import pyplot
@@ -113,8 +112,8 @@ def make_filter(
     kernel_y = GaussianKernel(bandwidth_y**2, normalised=False)
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, delta, 'squared')
     if method == 'hybrid':
-        return KernelBayesFilter(ModelTransition(system.model), rule)
-    return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)
+        return KernelBayesFilter(system.model, rule)
+    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
 
 
 def error(

@@ -6,8 +6,8 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
-    LearntTransition,
     means,
+    NonparametricModel,
 )
 from kbr_localization.kernels.estimators import (
     ConditionalMeanRegressor,
@@ -182,7 +182,7 @@ def test_the_filter_is_the_learnt_filter(smooth):
     assert np.mean((found - y[150:]) ** 2) < 0.5 * np.mean((X[150:] - y[150:]) ** 2)
     if not smooth:
         rule = KernelBayesRule(KERNEL, KERNEL, y[:150], X[:150], 1e-3, 1e-5)
-        transition = LearntTransition(KERNEL, y[:149], y[1:150], 1e-3)
+        transition = NonparametricModel(KERNEL, KERNEL, y[:149], y[1:150], 1e-3)
         expected = means(KernelBayesFilter(transition, rule).run(X[150:]))
         np.testing.assert_array_equal(found, expected)
 

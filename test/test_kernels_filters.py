@@ -12,13 +12,12 @@ from kbr_localization.kernels import (
     KernelBayesSmoother,
     KernelKalmanFilter,
     KernelMean,
-    LearntTransition,
     LinearKernel,
     means,
     ModelKernelMean,
-    ModelTransition,
     modes,
     MonteCarloTransition,
+    NonparametricModel,
     Supervision,
 )
 from kbr_localization.kernels.rules import normalise, squared_bayes_rule
@@ -59,14 +58,14 @@ def rule_of(x, y, method='thresholded'):
 
 
 def hybrid(x, y, method='thresholded', model=LINEAR):
-    return KernelBayesFilter(ModelTransition(model), rule_of(x, y, method))
+    return KernelBayesFilter(model, rule_of(x, y, method))
 
 
 def test_hybrid_filter_is_algorithm_1_written_out():
     x, y = pairs(40)
     rule = KernelBayesRule(KERNEL, KERNEL, x, y, 1e-3, 1e-4, method='squared')
     observations = np.array([[0.3], [-0.4], [0.8]])
-    beliefs = KernelBayesFilter(ModelTransition(LINEAR), rule).run(observations)
+    beliefs = KernelBayesFilter(LINEAR, rule).run(observations)
     gram_x, gram_y = KERNEL.gram(x), KERNEL.gram(y)
     transition = GaussianKernel(0.3 + 0.3).cross_gram(x, 0.9 * x)
     inverse = np.linalg.inv(gram_x + 40e-3 * np.eye(40))
@@ -86,7 +85,7 @@ def test_nonparametric_filter_is_equation_17_of_kbr_written_out():
     now, later = x[:-1], x[1:]
     kernel = GaussianKernel(0.2)
     rule = KernelBayesRule(kernel, kernel, now, y[:-1], 1e-3, 1e-3, method='squared')
-    filter_ = KernelBayesFilter(LearntTransition(kernel, now, later, 1e-3), rule)
+    filter_ = KernelBayesFilter(NonparametricModel(kernel, kernel, now, later, 1e-3), rule)
     belief = filter_.start(y[0])
     following = filter_.step(belief, y[1])
     inverse = np.linalg.inv(kernel.gram(now) + 40e-3 * np.eye(40))
@@ -133,14 +132,15 @@ def test_a_control_moves_the_prediction_of_model_and_learnt_transition():
     model = AdditiveNoiseModel(lambda x, u: x + u, GaussianNoise(0.01))
     x, u = rng.uniform(-2, 2, size=(400, 1)), rng.choice([-0.5, 0.5], size=(400, 1))
     x_next = x + u + 0.1 * rng.normal(size=(400, 1))
-    learnt = LearntTransition(kernel, x, x_next, 1e-5, u, GaussianKernel(0.05, normalised=False))
+    both = kernel.on(0) * GaussianKernel(0.05, normalised=False).on(1)
+    learnt = NonparametricModel(both, kernel, np.hstack([x, u]), x_next, 1e-5)
     belief = KernelMean.of_sample(kernel, np.array([[0.2], [0.3]]))
     z = np.linspace(-2, 2, 401)[:, np.newaxis]
-    for transition in (ModelTransition(model), learnt):
+    for transition in (model, learnt):
         for control in (-0.5, 0.5):
             values = transition.predict(belief, z, np.array([control]))
             assert z[np.argmax(values), 0] == pytest.approx(0.25 + control, abs=0.1)
-    with pytest.raises(KernelError, match='transition: expected a belief of Gaussian'):
+    with pytest.raises(KernelError, match='belief: expected a kernel mean of Gaussian'):
         learnt.predict(KernelMean.of_sample(KERNEL, x), z, u[0])
 
 
@@ -164,9 +164,7 @@ def test_supervised_filter_follows_the_supervision():
     states, observed = rotation_run(40, 2)
     kernel = GaussianKernel(0.1)
     rule = KernelBayesRule(kernel, kernel, x, y, 1e-4, 3e-3, 'thresholded')
-    wrong = ModelTransition(
-        AdditiveNoiseModel(lambda z: rotate(z, ETA + 0.5), GaussianNoise(0.04))
-    )
+    wrong = AdditiveNoiseModel(lambda z: rotate(z, ETA + 0.5), GaussianNoise(0.04))
 
     def supervise(step, belief, observation):
         return Supervision(observation[np.newaxis], states[[step]], weight=1.0)
@@ -192,7 +190,7 @@ def test_low_rank_filter_follows_the_dense_one(method):
 
     def run(tolerance):
         rule = KernelBayesRule(kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-2, method, tolerance)
-        learnt = LearntTransition(kernel, x[:-1], x[1:], 1e-3, tolerance=tolerance)
+        learnt = NonparametricModel(kernel, kernel, x[:-1], x[1:], 1e-3, tolerance=tolerance)
         return means(KernelBayesFilter(learnt, rule).run(observed))
 
     np.testing.assert_allclose(run(1e-9), run(None), atol=2e-3)

@@ -11,10 +11,10 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
-    LearntTransition,
     MaternKernel,
     MixtureNoise,
     MonteCarloModel,
+    NonparametricModel,
     PrecomputedKernel,
     RationalQuadraticKernel,
     squared_mmd,
@@ -37,8 +37,8 @@ def rule(**changes):
     return KernelBayesRule(K, K, X, X, **{'epsilon': 1e-3, 'delta': 1e-3, **changes})
 
 
-def learnt(*controls):
-    return LearntTransition(K, X, X, 1e-3, *controls)
+def learnt(kernel=K):
+    return NonparametricModel(kernel, K, X, X, 1e-3)
 
 
 def mean():
@@ -87,8 +87,8 @@ CASES = [
     (lambda: rule(delta=0.0), 'delta: expected a finite'),
     (lambda: rule().condition([[0.1]]), r'observation: expected shape \(1\), got'),
     (lambda: rule().posterior(np.ones(8), [0.1]), r'prior: expected shape \(9\)'),
-    (lambda: learnt(X), 'controls, kernel_u: expected both or neither'),
-    (lambda: learnt(X, K).predict(mean(), X), 'control: expected one, .* got 0'),
+    (lambda: learnt().predict(mean(), X, [1.0]), 'belief: expected a kernel mean of points'),
+    (lambda: learnt(K * K).predict(mean(), X), 'belief: expected a kernel mean of Product'),
     (
         lambda: KernelBayesFilter(learnt(), rule()).run(X[:3], controls=X[:1]),
         'controls: expected 2, one between two observations',

@@ -230,14 +230,6 @@ def test_residual_is_positive_semidefinite_with_the_reported_diagonal(kernel, to
     assert low.rank == len(set(low.pivots.tolist())) <= 80
 
 
-def test_features_extend_the_factor_to_new_points():
-    low = incomplete_cholesky(KERNEL, Y, 1e-12)
-    new = np.random.default_rng(1).normal(size=(7, 2))
-    features = low.features(KERNEL, Y, new)
-    np.testing.assert_allclose(low.factor @ features.T, KERNEL.cross_gram(Y, new), atol=1e-5)
-    np.testing.assert_allclose(low.features(KERNEL, Y, Y), low.factor, atol=1e-6)
-
-
 def test_rank_is_found_exactly_and_duplicates_cost_nothing():
     points = np.repeat(Y[:5], 20, axis=0)
     low = incomplete_cholesky(KERNEL, points, tolerance=0.0)

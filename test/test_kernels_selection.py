@@ -12,8 +12,8 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
-    LearntTransition,
     LinearKernel,
+    NonparametricModel,
     squared_mmd,
     two_sample_test,
 )
@@ -37,7 +37,8 @@ def make_rule(x, y, width=0.3, epsilon=1e-3, delta=1e-3):
 
 def make_filter(x, y, width, delta):
     rule = make_rule(x[:-1], y[:-1], width, delta=delta)
-    return KernelBayesFilter(LearntTransition(rule.kernel_x, x[:-1], x[1:], 1e-3), rule)
+    kernel = rule.kernel_x
+    return KernelBayesFilter(NonparametricModel(kernel, kernel, x[:-1], x[1:], 1e-3), rule)
 
 
 def sample(size=80):

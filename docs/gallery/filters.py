@@ -6,9 +6,9 @@ from kbr_localization.kernels import (
     KernelBayesRule,
     KernelBayesSmoother,
     KernelKalmanFilter,
-    LearntTransition,
     means,
     MonteCarloTransition,
+    NonparametricModel,
 )
 import numpy as np
 
@@ -35,7 +35,7 @@ states, observed = simulate(60, 1)
 kernel_x = GaussianKernel(0.1, normalised=False)
 kernel_y = GaussianKernel(0.4, normalised=False)
 rule = KernelBayesRule(kernel_x, kernel_y, x, y, 1e-4, 2e-3, 'pKBR')
-learnt = KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], 1e-4), rule)
+learnt = KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], 1e-4), rule)
 smoother = KernelBayesSmoother(
     learnt, KernelBayesRule(kernel_x, kernel_x, x[:-1], x[1:], 1e-4, 1e-3, 'pKBR')
 )

@@ -13,9 +13,7 @@ from kbr_localization.kernels.checks import NoMassError as NoMassError
 from kbr_localization.kernels.filters import KernelBayesFilter as KernelBayesFilter
 from kbr_localization.kernels.filters import KernelBayesSmoother as KernelBayesSmoother
 from kbr_localization.kernels.filters import KernelKalmanFilter as KernelKalmanFilter
-from kbr_localization.kernels.filters import LearntTransition as LearntTransition
 from kbr_localization.kernels.filters import means as means
-from kbr_localization.kernels.filters import ModelTransition as ModelTransition
 from kbr_localization.kernels.filters import modes as modes
 from kbr_localization.kernels.filters import MonteCarloTransition as MonteCarloTransition
 from kbr_localization.kernels.hypothesis_tests import hsic as hsic

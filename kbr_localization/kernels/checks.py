@@ -85,16 +85,12 @@ def as_gram(name: str, value: ArrayLike) -> FloatArray:
 def require_symmetric(name: str, matrix: FloatArray) -> None:
     """Refuse an asymmetric matrix: G v and G^T v differ for a generic v. O(n^2), no copy."""
     probe = np.cos(np.arange(1.0, len(matrix) + 1.0))
-    if np.abs(matrix @ probe - probe @ matrix).max() > ROUNDING * eigenvalue_bound(matrix):
+    bound = len(matrix) * max(matrix.max(), -matrix.min())
+    if np.abs(matrix @ probe - probe @ matrix).max() > ROUNDING * bound:
         raise KernelError(
             f'{name}: expected a symmetric matrix, got |G - G^T| up to '
             f'{np.abs(matrix - matrix.T).max():.3g}: give k(x_i, x_j) of one sample'
         )
-
-
-def eigenvalue_bound(matrix: FloatArray) -> float:
-    """Return n times the largest entry, which no eigenvalue exceeds. Shapes: (n, n)."""
-    return float(len(matrix) * max(matrix.max(), -matrix.min()))
 
 
 def as_positive(name: str, value: Any, allow_zero: bool = False) -> float:

@@ -16,12 +16,8 @@ from typing import Any
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
 from kbr_localization.kernels.checks import FloatArray
-from kbr_localization.kernels.filters import (
-    KernelBayesFilter,
-    KernelBayesSmoother,
-    LearntTransition,
-)
-from kbr_localization.kernels.inference import KernelBayesRule
+from kbr_localization.kernels.filters import KernelBayesFilter, KernelBayesSmoother
+from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
 from kbr_localization.kernels.rules import conditional_mean, regularise, warn_if_cancelling
@@ -235,9 +231,9 @@ class KernelFilterRegressor(_Regressor):
         kernel_x = _resolved(self.kernel, points[seen], self.width)
         settings = self.epsilon, self.delta, self.method
         rule = KernelBayesRule(kernel_y, kernel_x, states[seen], points[seen], *settings)
-        transition = LearntTransition(kernel_y, states[:-1], states[1:], self.epsilon)
-        self.filter_ = KernelBayesFilter(transition, rule)
-        backward = KernelBayesRule(kernel_y, kernel_y, states[:-1], states[1:], *settings)
+        step = kernel_y, kernel_y, states[:-1], states[1:]
+        self.filter_ = KernelBayesFilter(NonparametricModel(*step, self.epsilon), rule)
+        backward = KernelBayesRule(*step, *settings)
         self.smoother_ = KernelBayesSmoother(self.filter_, backward)
         return self
 

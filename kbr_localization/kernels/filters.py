@@ -14,12 +14,10 @@ The kernel Kalman filter ([KKR]) keeps a mean and a covariance in the RKHS inste
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 import logging
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
@@ -31,22 +29,17 @@ from kbr_localization.kernels.checks import (
     NoMassError,
 )
 from kbr_localization.kernels.inference import (
-    AdditiveNoiseModel,
-    gram_matrix,
     kernel_vector,
     KernelBayesRule,
     MonteCarloModel,
-    Sampler,
     Supervision,
 )
 from kbr_localization.kernels.kernel_mean import (
     Embedding,
-    is_same_kernel,
     KernelMean,
     require_same_space,
 )
-from kbr_localization.kernels.linalg import LowRankGram
-from kbr_localization.kernels.rules import model_based_sum_rule, nonparametric_sum_rule, regularise
+from kbr_localization.kernels.rules import regularise
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -56,111 +49,14 @@ E = TypeVar('E', bound=Embedding)
 Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
 
 
-class Transition(ABC):
-    """What is known of x' given x and a control."""
+class Transition(Protocol):
+    """What is known of x' given x and a control: an AdditiveNoiseModel, a NonparametricModel."""
 
-    @abstractmethod
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of x' when x has the kernel mean `belief`: (m,)."""
 
 
-class _Recent:
-    """A function that keeps its last results, found by the identity of its arguments."""
-
-    def __init__(self, function: Callable[..., FloatArray]) -> None:
-        self._function = function
-        self._kept: list[tuple[tuple[Any, ...], FloatArray]] = []
-
-    def __call__(self, *arguments: Any) -> FloatArray:
-        for known, value in self._kept:
-            if all(a is b for a, b in zip(known, arguments, strict=True)):
-                return value
-        value = self._function(*arguments)
-        self._kept = [(arguments, value), *self._kept[:3]]
-        return value
-
-
-class ModelTransition(Transition):
-    """
-    Transition by a model, through the model-based kernel sum rule.
-
-    Without a control the matrix m(z_i | x_j) of the training states is computed only once.
-    """
-
-    def __init__(self, model: AdditiveNoiseModel) -> None:
-        self.model, self._matrix = model, _Recent(model.kernel_matrix)
-
-    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
-        """Values of sum_j alpha_j m(z_i | x_j); only points with weight are evaluated."""
-        if not control:
-            return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
-        points, weights, _ = belief.terms()[0]
-        mean = self.model.noise_at(*control).conditional_kernel_mean(belief.kernel)
-        return model_based_sum_rule(mean, z, self.model.images(points, *control), weights)
-
-
-class LearntTransition(Transition):
-    """
-    Transition learnt from training transitions (X_i, X'_i), with controls U_i when given.
-
-    `x`, `x_next`: (n, ...); `epsilon`: see `rules`; `controls` (n, ...) with `kernel_u`: the
-    kernel on controls multiplies that on states ([MbKSR] section 6.3); `tolerance`: low rank.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        x: ArrayLike,
-        x_next: ArrayLike,
-        epsilon: float,
-        controls: ArrayLike | None = None,
-        kernel_u: Kernel | None = None,
-        tolerance: float | None = None,
-    ) -> None:
-        if (controls is None) != (kernel_u is None) or (kernel_u and tolerance is not None):
-            raise KernelError(
-                'controls, kernel_u: expected both or neither, and no tolerance with them'
-            )
-        self.kernel, self.kernel_u = kernel, kernel_u
-        self.x = as_floats('x', x, 'n', 'd', ...)
-        self.x_next = as_floats('x_next', x_next, len(self.x), 'd', ...)
-        gram = gram_matrix(kernel, self.x, tolerance)
-        self._low_rank = isinstance(gram, LowRankGram)
-        if isinstance(gram, LowRankGram):
-            self._values = _Recent(partial(gram.features, kernel, self.x))
-        else:
-            self._values = _Recent(kernel.cross_gram)
-            if kernel_u is not None:
-                self.controls = as_floats('controls', controls, len(self.x), 'd', ...)
-                gram = gram * kernel_u.gram(self.controls)
-        self._regularised_gram = regularise(gram, epsilon)
-
-    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
-        """Values of the NP-KSR estimate, [KBR] eq. 17 before its second regularised inverse."""
-        if len(control) != (self.kernel_u is not None):
-            raise KernelError(
-                f'control: expected {"none" if self.kernel_u is None else "one"}, as in training, '
-                f'got {len(control)}'
-            )
-        if not is_same_kernel(self.kernel, belief.kernel):
-            raise KernelError(
-                f'transition: expected a belief of {self.kernel!r}, got one of {belief.kernel!r}: '
-                'use one kernel on states for transition and Bayes rule'
-            )
-        at_sample = self._evaluate(self.x, belief.points, belief.weights)
-        if self.kernel_u is not None:
-            at_sample *= kernel_vector(self.kernel_u, self.controls, control[0], 'control')
-        weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
-        return self._evaluate(z, self.x_next, weights)
-
-    def _evaluate(self, z: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return sum_j w_j k(z_i, x_j), dense or by features. (m, d), (n, d), (n,) -> (m,)."""
-        if self._low_rank:
-            return np.asarray(self._values(z) @ (self._values(points).T @ weights))
-        return np.asarray(self._values(z, points) @ weights)
-
-
-class MonteCarloTransition(Transition):
+class MonteCarloTransition:
     """
     Transition of [KMCF]: the belief is resampled by herding, and x' drawn for every point.
 
@@ -171,7 +67,7 @@ class MonteCarloTransition(Transition):
 
     def __init__(
         self,
-        sampler: Sampler,
+        sampler: Callable[..., Any],
         draws: int | None = None,
         rng: np.random.Generator | int = 0,
     ) -> None:
@@ -203,16 +99,11 @@ class KernelBayesFilter:
 
         Without an observation (None) the prior on the training states, or their empirical law.
         """
-        rule = self.bayes_rule
+        predicted = None
         if prior is not None:
-            require_same_space('prior', prior, rule.kernel_x, rule.x)
-            return self._update(prior(rule.x), observation, None)
-        try:
-            if observation is not None:
-                return rule.condition(observation).normalised()
-        except NoMassError as error:
-            _LOG.warning('the first observation is unlike the sample and left out: %s', error)
-        return KernelMean.of_sample(rule.kernel_x, rule.x)
+            require_same_space('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
+            predicted = prior(self.bayes_rule.x)
+        return self._update(predicted, observation, None)
 
     def step(
         self,
@@ -257,11 +148,14 @@ class KernelBayesFilter:
         return beliefs
 
     def _update(
-        self, predicted: FloatArray, observation: ArrayLike | None, supervision: Supervision | None
+        self,
+        predicted: FloatArray | None,
+        observation: ArrayLike | None,
+        supervision: Supervision | None,
     ) -> KernelMean:
         rule = self.bayes_rule
         try:
-            if observation is not None:
+            if observation is not None and predicted is not None:
                 return rule.posterior(predicted, observation, supervision).normalised()
         except NoMassError as error:
             _LOG.warning('restart from the conditional mean: %s', error)
@@ -270,6 +164,8 @@ class KernelBayesFilter:
                 return rule.condition(observation).normalised()
         except NoMassError as error:
             _LOG.warning('update left out, the observation is unlike the sample: %s', error)
+        if predicted is None:
+            return KernelMean.of_sample(rule.kernel_x, rule.x)
         weights = rule.likelihood.sum_rule_weights(predicted)
         return KernelMean(rule.kernel_x, rule.x, weights).normalised()
 

@@ -29,6 +29,7 @@ from kbr_localization.kernels.noise import Noise
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
+    model_based_sum_rule,
     nonparametric_sum_rule,
     PAPER_NAMES,
     regularise,
@@ -38,7 +39,18 @@ from kbr_localization.kernels.rules import (
 import numpy as np
 from numpy.typing import ArrayLike
 
-Sampler = Callable[..., Any]
+
+class _Recent:
+    """A function that keeps its last result, found by the identity of its arguments."""
+
+    def __init__(self, function: Callable[..., FloatArray]) -> None:
+        self._function = function
+        self._arguments: tuple[Any, ...] = ()
+
+    def __call__(self, *arguments: Any) -> FloatArray:
+        if [*map(id, arguments)] != [*map(id, self._arguments)]:
+            self._arguments, self._value = arguments, self._function(*arguments)
+        return self._value
 
 
 @dataclass
@@ -53,6 +65,9 @@ class AdditiveNoiseModel:
 
     function: Callable[..., Any]
     noise: Noise | Callable[..., Noise]
+
+    def __post_init__(self) -> None:
+        self._matrix = _Recent(self.kernel_matrix)
 
     def images(self, x: ArrayLike, *control: Any) -> FloatArray:
         """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
@@ -80,12 +95,17 @@ class AdditiveNoiseModel:
         distort, is pushed by `MonteCarloModel(model.sample)`. Source: [MbKSR] eq. 21.
         """
         if not isinstance(prior, KernelMean):
-            raise KernelError(
-                f'prior: expected a KernelMean, got {type(prior).__name__}: push it by '
-                'MonteCarloModel(model.sample)'
-            )
+            raise KernelError(f'prior: expected a KernelMean, got {prior!r}: use MonteCarloModel')
         images, noise = self.images(prior.points, *control), self.noise_at(*control)
         return ModelKernelMean(kernel or prior.kernel, images, prior.weights, noise)
+
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """Values at z of the pushed belief; without a control the matrix m(z_i | x_j) is kept."""
+        if not control:
+            return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
+        points, weights, _ = belief.terms()[0]
+        mean = self.noise_at(*control).conditional_kernel_mean(belief.kernel)
+        return model_based_sum_rule(mean, z, self.images(points, *control), weights)
 
     def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
         """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
@@ -104,7 +124,7 @@ class MonteCarloModel:
     """
 
     def __init__(
-        self, sampler: Sampler, draws: int = 100, rng: np.random.Generator | int = 0
+        self, sampler: Callable[..., Any], draws: int = 100, rng: np.random.Generator | int = 0
     ) -> None:
         self.sampler, self.draws = sampler, as_count('draws', draws)
         self.rng = np.random.default_rng(rng)
@@ -155,6 +175,7 @@ class NonparametricModel:
         self.y = as_floats('y', y, len(self.x), 'd', ...)
         kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
+        self._cross_x, self._cross_y = _Recent(kernel_x.cross_gram), _Recent(kernel_y.cross_gram)
 
     def at(self, x: ArrayLike) -> KernelMean:
         """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
@@ -172,6 +193,22 @@ class NonparametricModel:
     def push(self, prior: Embedding) -> KernelMean:
         """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""
         return KernelMean(self.kernel_y, self.y, self.sum_rule_weights(prior))
+
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """
+        Values at z of the pushed belief, [KBR] eq. 17 before its second regularised inverse.
+
+        With a control, x has states and controls side by side, such as for the kernel
+        `k.on(0, 1) * k_u.on(2)` ([MbKSR] section 6.3).
+        """
+        require_same_space('belief', belief, self.kernel_y, self.y)
+        if control:
+            points = np.hstack([belief.points, np.tile(control[0], (len(belief.points), 1))])
+            belief = KernelMean(self.kernel_x, points, belief.weights)
+        require_same_space('belief', belief, self.kernel_x, self.x)
+        at_sample = self._cross_x(self.x, belief.points) @ belief.weights
+        weights = nonparametric_sum_rule(self.regularised_gram_x, at_sample)
+        return np.asarray(self._cross_y(z, self.y) @ weights)
 
     def joint(self, prior: Embedding) -> KernelMean:
         """Kernel mean of (x, y), points (n, d_x + d_y): the chain rule of [KBR] Prop. 3."""

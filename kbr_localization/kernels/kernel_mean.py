@@ -191,16 +191,11 @@ def _smoothed(kernel: Kernel, noise: Noise | None) -> Kernel:
     return kernel if noise is None else noise.conditional_kernel_mean(kernel)
 
 
-def is_same_kernel(kernel: Kernel, other: Kernel) -> bool:
-    """Whether two kernels have one RKHS: they are one object or have one repr."""
-    return kernel is other or repr(kernel) == repr(other)
-
-
 def require_same_space(
     name: str, embedding: Embedding, kernel: Kernel, sample: FloatArray
 ) -> None:
     """Refuse an embedding of another kernel, or of points shaped unlike a sample (n, ...)."""
-    if not is_same_kernel(kernel, embedding.kernel):
+    if kernel is not embedding.kernel and repr(kernel) != repr(embedding.kernel):
         raise KernelError(
             f'{name}: expected a kernel mean of {kernel!r}, got one of {embedding.kernel!r}'
         )

@@ -17,7 +17,6 @@ from kbr_localization.kernels.checks import (
     as_floats,
     as_gram,
     as_positive,
-    eigenvalue_bound,
     FloatArray,
     IndexArray,
     require_finite,
@@ -46,7 +45,8 @@ class RegularisedCholesky:
         self.size = len(matrix)
         self.ridge = as_positive(name, ridge)
         smallest = smallest_ridge(matrix)
-        largest = max(self.ridge, smallest, ROUNDING * eigenvalue_bound(matrix))
+        bound = len(matrix) * max(matrix.max(), -matrix.min())  # of the eigenvalues
+        largest = max(self.ridge, smallest, ROUNDING * bound)
         while self.ridge <= largest:
             # a C-ordered symmetric matrix is its transpose in the Fortran order of LAPACK
             shifted = np.array(matrix.T if matrix.flags.c_contiguous else matrix, order='F')
@@ -117,7 +117,7 @@ class LowRankGram:
     Gram matrix G of n points as Gamma Gamma^T + E, E positive semi-definite.
 
     `factor` Gamma: (n, r); `residual`: (n,) diagonal of E, whose sum bounds its norm; `pivots`:
-    (r,) indices of the points whose kernel columns were used. Gamma[pivots] is triangular.
+    (r,) indices of the points whose kernel columns were used.
     """
 
     factor: FloatArray
@@ -131,12 +131,6 @@ class LowRankGram:
     def rank(self) -> int:
         """Return the rank r."""
         return int(self.factor.shape[1])
-
-    def features(self, kernel: Kernel, points: FloatArray, new_points: FloatArray) -> FloatArray:
-        """Rows phi (m, r) with k(x_i, z_j) = Gamma_i phi_j^T, x the sample, z new points."""
-        columns = kernel.cross_gram(points[self.pivots], new_points)
-        triangle = self.factor[self.pivots]
-        return np.asarray(scipy.linalg.solve_triangular(triangle, columns, lower=True).T)
 
 
 def incomplete_cholesky(

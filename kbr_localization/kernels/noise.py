@@ -205,9 +205,8 @@ class MixtureNoise(Noise):
         if not np.all(array > 0):
             raise KernelError(f'weights: expected positive numbers, got {array}')
         self.weights, self.components = array / array.sum(), tuple(components)
-        self.locations: FloatArray | None = None
-        if locations is not None:
-            self.locations = as_floats('locations', locations, len(components), 'd')
+        given = None if locations is None else as_floats('locations', locations, len(array), 'd')
+        self.locations = given
 
     def _smoothed(self, kernel: Kernel) -> Kernel:
         means = [part.conditional_kernel_mean(kernel) for part in self.components]

@@ -24,7 +24,6 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import KernelError, LocalizationError
-from kbr_localization.kernels.filters import ModelTransition
 from kbr_localization.kernels.inference import AdditiveNoiseModel
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -174,12 +173,12 @@ class Algorithm1(OnMap):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         noise = GaussianNoise(self.kernel_map.motion_noise.step)
-        self._transition = ModelTransition(AdditiveNoiseModel(_moved, noise))
+        self._motion = AdditiveNoiseModel(_moved, noise)
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
         """Weights mu (n,) after an odometry increment (3,): equations (27) and (29)."""
         belief = KernelMean(self.kernel, self.states, alpha)
-        return self.projected(self._transition.predict(belief, self.states, increment))
+        return self.projected(self._motion.predict(belief, self.states, increment))
 
     def posterior(self, mu: FloatArray, k_y: FloatArray) -> FloatArray:
         """Weights (n,) given an image with kernel vector (n,): equation (31)."""
