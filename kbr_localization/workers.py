@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 import functools
 import importlib
+import importlib.util
 from multiprocessing import resource_tracker
 import os
 import signal
@@ -37,72 +38,61 @@ def prefer_one_thread() -> None:
 
 
 class Workers:
-    """Does tasks in `jobs` processes of this machine, with one job in this process."""
+    """Does tasks in `jobs` processes of this machine (one: in this process), or on a cluster."""
 
-    def __init__(self, jobs: int = 1) -> None:
-        self.jobs = jobs
+    def __init__(self, jobs: int = 1, client: Any = None) -> None:
+        self.jobs, self._client = jobs, client
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the number of a task and `work(task)`; raises WorkersError, and what work does."""
-        if self.jobs == 1:
+        """
+        Yield the number of a task and `work(task)`; raises WorkersError, and what work does.
+
+        On a cluster a task whose worker died is done again.
+        """
+        if self._client:
+            yield from enumerate(self._on_cluster(work, tasks))
+        elif self.jobs == 1:
             with one_thread():
-                for number, task in enumerate(tasks):
-                    yield number, work(task)
-            return
+                yield from enumerate(map(work, tasks))
+        else:
+            yield from enumerate(self._in_processes(work, tasks))
+
+    def _in_processes(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         joblib = _import('joblib')
         with joblib.parallel_config(backend='loky'):
             parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
         warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
         calls = (joblib.delayed(_work_in_worker)(work, task, os.getpid()) for task in tasks)
+        resource_tracker.ensure_running()  # its start would unblock SIGINT
         try:
-            # Ctrl-C reaches this process alone, which ends the others
-            with _sigint_blocked():
+            # processes and threads inherit it: Ctrl-C reaches this one, which ends the others
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
                 results = parallel(calls)
-            yield from enumerate(results)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield from results
         except BrokenProcessPool as error:
             raise WorkersError(
                 f'one of {self.jobs} processes was killed, probably because memory ran out: '
                 'start again with fewer jobs'
             ) from error
 
-
-class Cluster(Workers):
-    """
-    Does tasks on the workers of a Dask scheduler.
-
-    They need this package in the same version and must see the runs under the same paths.
-    """
-
-    def __init__(self, address: str) -> None:
-        super().__init__()
-        self._distributed = _import('distributed')
+    def _on_cluster(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
+        client = self._client
+        shared = client.submit(_same, work, pure=False)  # sent to each worker once
+        futures = [client.submit(_work_in_worker, shared, t, 0, pure=False) for t in tasks]
         try:
-            self._client = self._distributed.Client(address, timeout='10s', set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise WorkersError(
-                f'no Dask scheduler answers at {address}: expected one like tcp://host:8786, '
-                'started by `dask scheduler`'
-            ) from error
-
-    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the number of a task and `work(task)`; a task whose worker died is done again."""
-        shared = self._client.submit(_same, work, pure=False)  # sent to each worker once
-        futures = [self._client.submit(_work_in_worker, shared, t, 0, pure=False) for t in tasks]
-        try:
-            for number, future in enumerate(futures):
-                yield number, future.result()
+            for future in futures:
+                yield future.result()
                 future.release()
-        except self._distributed.KilledWorker as error:
+        except _import('distributed').KilledWorker as error:
             raise WorkersError(
                 f'workers of the Dask cluster died repeatedly at one task ({error}): give them '
                 'more memory, or see their logs'
             ) from error
         finally:
-            self._client.cancel(futures)
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        self._client.close()
+            client.cancel(futures)
 
 
 @contextmanager
@@ -110,16 +100,23 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
     """
     Give workers: `jobs` processes (None: one per usable core), or a Dask cluster by its address.
 
-    Raises WorkersError where a package is missing or no scheduler answers.
+    Those of a cluster need this package in the same version and must see the runs under the same
+    paths. Raises WorkersError where a package is missing or no scheduler answers.
     """
     if scheduler is None:
-        yield Workers(_default_jobs() if jobs is None else jobs)
+        cores = _import('joblib').cpu_count() if importlib.util.find_spec('joblib') else 1
+        yield Workers(cores if jobs is None else jobs)
         return
-    cluster = Cluster(scheduler)
+    distributed = _import('distributed')
     try:
-        yield cluster
-    finally:
-        cluster.close()
+        client = distributed.Client(scheduler, timeout='10s', set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise WorkersError(
+            f'no Dask scheduler answers at {scheduler}: expected one like tcp://host:8786, '
+            'started by `dask scheduler`'
+        ) from error
+    with client:
+        yield Workers(client=client)
 
 
 def gathered(
@@ -165,17 +162,6 @@ def one_thread() -> Iterator[None]:
         cv2.setNumThreads(before)
 
 
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Start threads and processes inside that never get SIGINT; here it waits for the end."""
-    resource_tracker.ensure_running()  # its start would unblock SIGINT
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -200,19 +186,11 @@ def _prepare_worker(parent: int) -> None:
     _one_thread_of_linear_algebra()
 
 
-def _one_thread_of_linear_algebra() -> AbstractContextManager[Any]:
+def _one_thread_of_linear_algebra() -> Any:
     try:
-        limits: AbstractContextManager[Any] = _import('threadpoolctl').threadpool_limits(1)
-    except WorkersError:  # an optional package
+        return importlib.import_module('threadpoolctl').threadpool_limits(1)
+    except ImportError:  # an optional package
         return nullcontext()
-    return limits
-
-
-def _default_jobs() -> int:
-    try:
-        return int(_import('joblib').cpu_count())
-    except WorkersError:
-        return 1
 
 
 def _import(name: str) -> Any:

@@ -94,15 +94,6 @@ def test_a_pose_that_was_sent_by_mistake_is_left_out(count):
     np.testing.assert_allclose(cleaned.poses, track.poses[kept])
 
 
-def test_three_poses_that_continue_each_other_are_the_odometry_from_then_on():
-    track = winding()
-    poses = track.poses.copy()
-    poses[[HALF, HALF + 1, HALF + 2]] += [50.0, 0.0, 0.0]
-    going_on, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
-    assert notes == ('the odometry jumped 2 times: taken as reset, without motion',)
-    assert going_on.resets_ns == tuple(track.stamps_ns[[HALF, HALF + 3]].tolist())
-
-
 @pytest.mark.parametrize(
     ('stamps', 'over'),
     [
@@ -118,7 +109,7 @@ def test_stamps_that_go_back_for_long_and_over_the_same_times_are_refused(stamps
         refuse_repeated_times('it', [round(stamp * SECOND) for stamp in stamps])
 
 
-@pytest.mark.parametrize('seed', range(6))
+@pytest.mark.parametrize('seed', range(3))
 def test_the_node_takes_them_in_the_same_way(seed):
     rng, track = np.random.default_rng(seed), winding()
     poses, at = track.poses.copy(), rng.choice(np.arange(10, 190, 10), 4, replace=False)
@@ -156,8 +147,7 @@ def test_bags_and_runs_of_cold_say_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('seconds', 'way', 'count'),
-    [(14.0, 4.0, 13), (14.0, 0.0, 0), (14.0, 0.4, 0), (9.0, 4.0, 0), (20.0, 4.0, 19)],
+    ('seconds', 'way', 'count'), [(14.0, 4.0, 13), (14.0, 0.4, 0), (9.0, 4.0, 0)]
 )
 def test_images_in_a_long_pause_after_which_the_robot_is_elsewhere_are_noted(seconds, way, count):
     stamps = (np.array([0.0, 0.5, 1.0, 1.0 + seconds, 1.5 + seconds]) * SECOND).astype(np.int64)

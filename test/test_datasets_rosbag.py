@@ -7,12 +7,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tracemalloc
 
 from bag_helpers import (
     at_times,
     bag,
-    compressed,
     drive,
     image,
     images,
@@ -25,7 +23,6 @@ from bag_helpers import (
     write_messages,
     write_ros1,
 )
-import cv2
 from helpers import START_NS, textured_image, write_tiny_cold_run
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.bag_reader import stamp_of, TYPESTORE
@@ -104,17 +101,6 @@ def odometry_track(topic, frame):
     return [(topic, m, None) for _, m, _ in drive(topic=topic, frame=frame)]
 
 
-def test_types_without_msg_are_read(tmp_path):
-    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
-    run = BagRun(path)
-    metadata, file = path / 'metadata.yaml', storage_file(path)
-    metadata.write_text(metadata.read_text().replace('/msg/', '/'))
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        database.execute("UPDATE topics SET type = replace(type, '/msg/', '/')")
-        database.commit()
-    assert_same_frames(BagRun(path), run)
-
-
 WAYS = [('FILE', 'mcap'), ('FILE', 'sqlite3'), ('MESSAGE', 'sqlite3'), ('STORAGE', 'mcap')]
 
 
@@ -163,30 +149,14 @@ def test_raw_images_of_a_bag_keep_padding_and_byte_order(tmp_path, storage):
         np.testing.assert_array_equal(frame.load_image(), GREY)
 
 
-def test_depth_is_refused_when_the_image_is_loaded(tmp_path):
-    raw = image(2 * SECOND, GREY.astype(np.uint16), '16UC1')
-    run = BagRun(bag(tmp_path / 'raw', drive(), [('/image', raw, None)]))
-    with pytest.raises(DatasetError, match=r"/image at 2\.0.*'16UC1' is of measurements"):
-        run[0].load_image()
-    png = cv2.imencode('.png', GREY.astype(np.uint16) << 8)[1].tobytes()
-    messages = [compressed((i + 2) * SECOND, png) for i in range(2)]
-    messages[0].format, messages[1].format = '16UC1; png compressed ', 'mono16; png compressed '
-    run = BagRun(bag(tmp_path / 'bag', drive(), [('/image', m, None) for m in messages]))
-    for read in (run[0].load_image, run[0].image.encoded):
-        with pytest.raises(DatasetError, match=r'/image at 2\.0.*is of measurements, as depth'):
-            read()
-    np.testing.assert_array_equal(run[1].load_image(), GREY)
-
-
-@pytest.mark.parametrize('storage', STORAGES)
-def test_a_bag_without_images_or_odometry(tmp_path, storage):
+def test_a_bag_without_images_or_odometry(tmp_path):
     for name, messages, says in (
         ('a', drive(), r'no images in bag .*sensor_msgs/Image.* got /odom \(nav_msgs/Odometry'),
         ('b', images(), r'no odometry in bag .*or odom -> base_link on /tf, got /image'),
         ('c', [], r'no images in bag .*got no messages'),
     ):
         with pytest.raises(DatasetError, match=says):
-            BagRun(bag(tmp_path / name, messages, storage=storage))
+            BagRun(bag(tmp_path / name, messages))
 
 
 def test_two_times_in_one_bag_are_told(tmp_path):
@@ -218,7 +188,7 @@ def test_a_missing_or_foreign_bag(tmp_path):
 
 
 @pytest.mark.parametrize('storage', STORAGES)
-@pytest.mark.parametrize('part', [0.0, 0.01, 0.6, 0.99])
+@pytest.mark.parametrize('part', [0.0, 0.6])
 def test_a_truncated_bag(cold, tmp_path, storage, part):
     write_bag(cold, tmp_path / 'bag', storage)
     file = storage_file(tmp_path / 'bag')
@@ -398,18 +368,6 @@ def test_images_recorded_at_one_time_are_told_apart(tmp_path, storage):
     run = BagRun(write_messages(tmp_path / 'bag', [*drive(), *sent], storage))
     for one, frame in zip(shown, pickle.loads(pickle.dumps(list(run))), strict=True):
         np.testing.assert_array_equal(frame.load_image(), one)
-
-
-def test_opening_a_bag_does_not_hold_its_images(tmp_path):
-    large = [image(SECOND + i * 50_000_000, textured_image(i, (480, 640))) for i in range(40)]
-    path = bag(tmp_path / 'bag', drive(), [('/image', message, None) for message in large])
-    tracemalloc.start()
-    try:
-        run = BagRun(path)
-        assert sum(frame.load_image().nbytes for frame in run) == 40 * 480 * 640
-        assert tracemalloc.get_traced_memory()[1] < 6e6
-    finally:
-        tracemalloc.stop()
 
 
 def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_interrupt(cold, tmp_path):

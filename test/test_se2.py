@@ -66,13 +66,6 @@ def test_a_single_pose_is_its_own_interpolation():
     assert_poses_equal(se2.interpolate(np.array([5]), np.ones((1, 3)), 5), np.ones(3))
 
 
-@given(st.floats(-1e3, 1e3))
-def test_a_wrapped_angle_is_the_same_angle_within_half_a_turn(angle):
-    wrapped = se2.wrap_angle(angle)
-    assert -np.pi <= wrapped < np.pi
-    np.testing.assert_allclose(np.exp(1j * wrapped), np.exp(1j * angle), atol=1e-12)
-
-
 def test_wrapping_keeps_what_is_no_angle_and_the_ends():
     assert np.isnan(se2.wrap_angle(np.nan))
     ends = np.pi * np.array([-3.0, -1.0, 1.0, 3.0])

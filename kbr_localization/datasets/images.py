@@ -23,8 +23,7 @@ MAX_PIXELS_VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
 """Environment variable that sets another limit."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
-Size = tuple[int, int]
-_PNG_START, _JPEG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', b'\xff\xd8'
+_PNG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR'
 
 
 class _Encoding(NamedTuple):
@@ -128,20 +127,6 @@ def decode_image(data: bytes, name: str) -> Image:
         if colours in (4, 6) or b'tRNS' in data[:4096].partition(b'IDAT')[0]:
             conversions.notice(name, conversions.ALPHA)
     return pixels
-
-
-def encoded_size(data: bytes) -> Size | None:
-    """Width and height that the header of a JPEG or PNG states; None for anything else."""
-    try:
-        if data.startswith(_PNG_START):
-            width, height = struct.unpack_from('>II', data, 16)
-        elif data.startswith(_JPEG_START):
-            height, width = struct.unpack_from('>HH', data, _jpeg_frame(data) + 3)
-        else:
-            return None
-    except (struct.error, IndexError, ValueError):
-        return None
-    return width, height
 
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
@@ -248,19 +233,25 @@ def _refuse_measurements(encoding: str, name: str) -> None:
         )
 
 
-def _checked_size(data: bytes, name: str) -> Size:
+def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
-    size = encoded_size(data)
-    if data.startswith(_JPEG_START):
+    if data.startswith(_PNG_START[:4]):
+        _check_chunks(data, name)
+        if data.startswith(_PNG_START):
+            width, height = struct.unpack_from('>II', data, 16)
+            return width, height
+    elif data.startswith(b'\xff\xd8'):
+        try:
+            frame = _jpeg_frame(data)
+            height, width = struct.unpack_from('>HH', data, frame + 3)
+        except (struct.error, IndexError, ValueError):
+            frame = len(data)
         # OpenCV fills what is missing with grey. A thumbnail before the frame has an end of its
         # own, and cameras pad their files; within the frame the marker does not occur
-        if size is None or data.rfind(b'\xff\xd9', _jpeg_frame(data)) < 0:
+        if data.rfind(b'\xff\xd9', frame) < 0:
             raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
-    elif data.startswith(_PNG_START[:4]):
-        _check_chunks(data, name)
-    if size is None:
-        raise _broken(name, f'{len(data)} bytes of another kind')
-    return size
+        return width, height
+    raise _broken(name, f'{len(data)} bytes of another kind')
 
 
 def _check_chunks(data: bytes, name: str) -> None:
