@@ -49,7 +49,8 @@ def test_the_figures_are_those_of_the_single_commands(ring, tried):
     whole, cut = open_dataset(ring / 'run'), found['map_images']
     # the second round begins where the first ended
     assert cut == pytest.approx(len(whole) / 1.5, abs=8)
-    parts = trial.Part(whole, 0, cut), trial.Part(whole, cut, cut + found['test_frames'])
+    frames, end = list(whole), cut + found['test_frames']
+    parts = trial.part_of(whole, frames[:cut]), trial.part_of(whole, frames[cut:end])
     for name, part in zip(('map', 'test'), parts, strict=True):
         write_cold_run(ring / name, part, part.odometry)
     for command in (
@@ -144,6 +145,8 @@ def test_an_odometry_of_the_wrong_kind_is_named_where_few_frames_are_localized(
     run.odometry = OdometryTrack(run.odometry.stamps_ns, change(run.odometry.poses))
     stamps, statuses = run.odometry.stamps_ns, ('uncertain',) * len(run)
     lost = Trajectory(stamps, run.true, statuses=statuses)
+    # every fifth image is of another place
+    run.ways[::5] += 20.0
     assert says in trial.why_not_localized(ring_map, run, lost)
     found = Trajectory(stamps, run.true, statuses=('localized',) * len(run))
     assert trial.why_not_localized(ring_map, run, found) == ''

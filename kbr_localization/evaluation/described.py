@@ -7,7 +7,7 @@ kernel vectors are computed anew by every localizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 import functools
 from typing import Any
@@ -23,21 +23,13 @@ import numpy as np
 
 
 @dataclass
-class DescribedRun(Dataset):
-    """
-    A run as a dataset, with the descriptors (m, d) of its frames.
-
-    `seconds_per_image`: mean time that reading and describing an image took. `unusable`: what was
-    wrong with unusable images, by the number of their frame.
-    """
+class FrameList(Dataset):
+    """A run of frames that are held."""
 
     name: str
     odometry: OdometryTrack
     skipped: dict[str, int]
     frames: tuple[Frame, ...]
-    descriptors: np.ndarray
-    seconds_per_image: float
-    unusable: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -45,8 +37,19 @@ class DescribedRun(Dataset):
     def __getitem__(self, index: int) -> Frame:
         return self.frames[index]
 
-    def __iter__(self) -> Iterator[Frame]:
-        return iter(self.frames)
+
+@dataclass
+class DescribedRun(FrameList):
+    """
+    A run with the descriptors (m, d) of its frames.
+
+    `seconds_per_image`: mean time that reading and describing an image took. `unusable`: what was
+    wrong with unusable images, by the number of their frame.
+    """
+
+    descriptors: np.ndarray
+    seconds_per_image: float
+    unusable: dict[int, str] = field(default_factory=dict)
 
 
 class GivenDescriptors(Describer):

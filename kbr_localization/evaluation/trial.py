@@ -20,6 +20,7 @@ from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
+from kbr_localization.evaluation.described import FrameList
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics
@@ -68,41 +69,6 @@ LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
 """What `_measure` gives by name: how it is written, which is bad, and what to do then."""
 
 
-class Part(Dataset):
-    """
-    Frames of a run from `start` to `stop`, with its odometry over their time.
-
-    `reference`: poses that take the place of the run's own, or None.
-    """
-
-    def __init__(
-        self, dataset: Dataset, start: int, stop: int, reference: OdometryTrack | None = None
-    ) -> None:
-        self._dataset, self._start, self._stop = dataset, start, stop
-        self._reference = reference
-        self.name, self.notes, self.cameras = dataset.name, dataset.notes, dataset.cameras
-        self.sources, self.reference_frame = dataset.sources, dataset.reference_frame
-        self.skipped = Skipped()
-        track, ends = dataset.odometry, (dataset[start].stamp_ns, dataset[stop - 1].stamp_ns)
-        first = max(int(np.searchsorted(track.stamps_ns, ends[0], side='right')) - 1, 0)
-        last = int(np.searchsorted(track.stamps_ns, ends[1])) + 1
-        resets = tuple(reset for reset in track.resets_ns if ends[0] < reset <= ends[1])
-        self.odometry = OdometryTrack(track.stamps_ns[first:last], track.poses[first:last], resets)
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    def __getitem__(self, index: int) -> Frame:
-        frame = self._dataset[self._start + range(len(self))[index]]
-        if self._reference is None:
-            return frame
-        return replace(frame, reference=known_pose(self._reference, frame.stamp_ns))
-
-    def between(self, start: int, stop: int) -> Part:
-        """Return the part of the frames from one on to another."""
-        return Part(self._dataset, self._start + start, self._start + stop, self._reference)
-
-
 @dataclass(frozen=True)
 class Trial:
     """
@@ -129,10 +95,8 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
                 f'{drive.name}: by its odometry the robot stands: {way:.2f} m of way, expected at '
                 f'least {STANDS_M:g} m; {_DRIVE_TWICE}'
             )
-    posed = [Part(drive, 0, len(drive)) for drive in drives]
-    known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in posed)
-    if not known:
-        posed = _posed_by_closures(drives, workers, progress)
+    known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in drives)
+    posed = drives if known else _posed_by_closures(drives, workers, progress)
     mapped, test = posed if len(posed) == 2 else _split(posed[0])
     if known:
         kernel_map = build_map([mapped], progress=progress, workers=workers)
@@ -147,7 +111,7 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
 
 def _posed_by_closures(
     drives: Sequence[Dataset], workers: Workers, progress: Progress
-) -> list[Part]:
+) -> list[Dataset]:
     """Give drives the poses of a pose graph over all of them."""
     graph = map_from_odometry(drives, progress=progress, workers=workers).kernel_map
     if graph.mapping is None or not graph.mapping.kept.any():
@@ -155,19 +119,20 @@ def _posed_by_closures(
         raise EvaluationError(
             f'{names}: no known poses, and its images show no place a second time: {_DRIVE_TWICE}'
         )
-    parts = []
+    parts: list[Dataset] = []
     for number, drive in enumerate(drives):
         mine = graph.run_index == number
         track = OdometryTrack(graph.stamps_ns[mine], graph.poses[mine])
-        parts.append(Part(drive, 0, len(drive), track))
+        frames = [replace(f, reference=known_pose(track, f.stamp_ns)) for f in drive]
+        parts.append(part_of(drive, frames))
     return parts
 
 
-def _split(drive: Part) -> tuple[Part, Part]:
+def _split(drive: Dataset) -> tuple[Dataset, Dataset]:
     """Split a drive into what is mapped and the stretch after it that comes back to it."""
-    references = [frame.reference for frame in drive]
-    known = [number for number, pose in enumerate(references) if pose is not None]
-    poses = np.array([references[number] for number in known])
+    frames = list(drive)
+    known = [number for number, frame in enumerate(frames) if frame.reference is not None]
+    poses = np.array([frames[number].reference for number in known])
     way, (start, stop) = se2.travelled(poses), best_stretch(first_visits(poses))
     if stop <= start or way[stop - 1] - way[start] < SHORTEST_M:
         raise EvaluationError(
@@ -175,7 +140,20 @@ def _split(drive: Part) -> tuple[Part, Part]:
             f'direction: nothing can be tested; {_DRIVE_TWICE}'
         )
     cut, end = known[start], known[stop - 1] + 1
-    return drive.between(0, cut), drive.between(cut, end)
+    return part_of(drive, frames[:cut]), part_of(drive, frames[cut:end])
+
+
+def part_of(drive: Dataset, frames: Sequence[Frame]) -> FrameList:
+    """Return a run of frames of a drive, with its odometry over their time."""
+    track, ends = drive.odometry, (frames[0].stamp_ns, frames[-1].stamp_ns)
+    first = max(int(np.searchsorted(track.stamps_ns, ends[0], side='right')) - 1, 0)
+    last = int(np.searchsorted(track.stamps_ns, ends[1])) + 1
+    resets = tuple(reset for reset in track.resets_ns if ends[0] < reset <= ends[1])
+    odometry = OdometryTrack(track.stamps_ns[first:last], track.poses[first:last], resets)
+    part = FrameList(drive.name, odometry, Skipped(), tuple(frames))
+    part.notes, part.cameras, part.sources = drive.notes, drive.cameras, drive.sources
+    part.reference_frame = drive.reference_frame
+    return part
 
 
 def first_visits(poses: FloatArray) -> NDArray[np.intp]:
@@ -215,7 +193,7 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
 
 def _judge(
     drives: Sequence[Dataset],
-    posed: Sequence[Part],
+    posed: Sequence[Dataset],
     mapped: Dataset,
     record: RunRecord,
     known: bool,
@@ -351,13 +329,14 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     """
     Say why less than half of a run was localized: its odometry stands or is of a wrong kind.
 
-    The odometry is compared with the known poses of up to 200 frames or, for want of them, with
-    the poses of the map images that are most similar. Empty where half or more was localized.
+    The odometry is compared with the known poses of frames a metre apart or, for want of them,
+    with the poses of the map images that are most similar. Empty where half or more was localized.
     """
     count = trajectory.statuses.count('localized')
     if 2 * count >= len(trajectory):
         return ''
-    odometry = np.array([frame.odometry for frame in dataset])
+    track = dataset.odometry.recorded or dataset.odometry  # with the jumps that were removed
+    odometry = np.array([track.at(frame.stamp_ns) for frame in dataset])
     moved = odometry - odometry[0]
     moved[:, 2] = se2.wrap_angle(moved[:, 2])
     if (np.abs(moved) < 0.1).all():  # metres and radians
@@ -365,16 +344,20 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
             'by its odometry the robot stood still, and one image does not suffice; if it drove, '
             'choose another odometry: --odometry-topic for a bag'
         )
-    driven, seen = [], []
-    for number in np.unique(np.linspace(0, len(dataset) - 1, 200).astype(int)):
+    way, pairs = se2.travelled(odometry), []
+    places = np.arange(0.0, way[-1], max(1.0, way[-1] / 200.0))
+    for number in np.unique(np.searchsorted(way, places)).tolist():
         frame, pose = dataset[number], dataset[number].reference
         with suppress(DatasetError, VisionError):  # counted where it was localized
             if pose is None:
                 descriptor = kernel_map.describer.describe(frame.load_image())
                 pose = kernel_map.poses[kernel_map.best_match(descriptor)[0]]
-            driven.append(frame.odometry)
-            seen.append(pose)
-    fault = odometry_fault(np.array(driven), np.array(seen)) if len(seen) > 1 else ''
+            pairs.append((odometry[number], pose))
+    driven, seen = np.array(pairs).reshape(-1, 2, 3).transpose(1, 0, 2)
+    step, leap = (np.hypot(*np.diff(poses[:, :2], axis=0).T) for poses in (driven, seen))
+    wrong = leap > step + 1.0  # an image far from the ones before and after is taken for another
+    right = ~(np.append(True, wrong) & np.append(wrong, True))[: len(seen)]
+    fault = odometry_fault(driven[right], seen[right]) if right.sum() > 1 else ''
     if fault and not fault.startswith('does not move'):  # as where the map is of another place
         return f'its odometry {fault}'
     return '' if count else 'is this a map of that place, made with that camera?'
