@@ -7,7 +7,7 @@ kernel vectors are computed anew by every localizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 import functools
 from typing import Any
@@ -18,6 +18,7 @@ from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
+from kbr_localization.vision.describer import Prepared
 from kbr_localization.workers import Workers
 import numpy as np
 
@@ -60,8 +61,8 @@ class GivenDescriptors(Describer):
     """
 
     def __init__(self, describer: Describer) -> None:
-        for name in ('kind', 'size', 'dtype', 'cross_gram', 'prepared', 'state'):
-            setattr(self, name, getattr(describer, name))
+        self.kind, self.size, self.dtype = describer.kind, describer.size, describer.dtype
+        self.describer = describer
 
     def __reduce__(self) -> tuple[Callable[..., GivenDescriptors], tuple[dict[str, Any]]]:
         return _given_by_state, (dict(self.state()),)
@@ -69,6 +70,18 @@ class GivenDescriptors(Describer):
     def describe(self, image: np.ndarray) -> np.ndarray:
         """Return the descriptor (d,) that was given."""
         return image
+
+    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Kernel matrix (n, m), computed by the describer."""
+        return self.describer.cross_gram(left, right)
+
+    def prepared(self, descriptors: np.ndarray) -> Prepared:
+        """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
+        return self.describer.prepared(descriptors)
+
+    def state(self) -> Mapping[str, Any]:
+        """State of the describer itself."""
+        return self.describer.state()
 
 
 def _given_by_state(state: dict[str, Any]) -> GivenDescriptors:
