@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 
 from bag_helpers import bag, drive, image, images, odometry
-from helpers import tiny_frames, tiny_odometry
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
@@ -126,24 +125,6 @@ def test_the_node_takes_them_in_the_same_way(seed):
     last = buffer.continued(buffer.newest(1)[0][1])
     step = se2.between(cleaned.poses[-1], last)
     np.testing.assert_allclose(step, 0.0, atol=1e-8)
-
-
-def test_bags_and_runs_of_cold_say_so(tmp_path):
-    moved = drive()
-    for _, message, _ in moved[30:]:
-        message.pose.pose.position.x += 40.0
-    run = BagRun(bag(tmp_path / 'bag', moved, images()))
-    assert 'the odometry jumped once: taken as reset, without motion' in run.notes
-    assert np.hypot(*increments(run.odometry)[:, :2].T).max() < 0.1
-
-    track = tiny_odometry(8)
-    half = len(track.poses) // 2
-    poses = track.poses.copy()
-    poses[half:] = se2.compose(np.array([70.0, 0.0, 1.0]), poses[half:])
-    jumped = OdometryTrack(track.stamps_ns, poses)
-    cold = write_cold_run(tmp_path / 'run', tiny_frames(8), jumped)
-    assert 'the odometry jumped once: taken as reset, without motion' in cold.notes
-    assert np.hypot(*increments(cold.odometry)[:, :2].T).max() < 0.1
 
 
 @pytest.mark.parametrize(

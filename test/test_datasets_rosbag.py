@@ -1,6 +1,7 @@
 """Bags: what is read of them, chosen, skipped and refused, and what is written."""
 
 import contextlib
+import importlib
 import os
 import pickle
 import shutil
@@ -165,12 +166,6 @@ def test_two_times_in_one_bag_are_told(tmp_path):
     again = [(topic, m, START_NS + i) for i, (topic, m, _) in enumerate([*sent, *sent])]
     with pytest.raises(DatasetError, match=r'the stamps of /\w+ .* go back and over the same'):
         BagRun(write_messages(tmp_path / 'bag', again))
-    # strays, and a clock that was set before the drive, do no harm
-    early = [('/odom', odometry(100 * SECOND + i * 50_000_000, 0.0), None) for i in range(20)]
-    stray = [('/odom', odometry(int(s * SECOND), 0.5), None) for s in (99.0, 1.61)]
-    both = [*early, *sent[:20], *stray, *sent[20:]]
-    recorded = [(topic, m, START_NS + i * 50_000_000) for i, (topic, m, _) in enumerate(both)]
-    assert len(BagRun(write_messages(tmp_path / 'other', recorded))) == 2
 
 
 def test_a_missing_or_foreign_bag(tmp_path):
@@ -436,32 +431,20 @@ def test_a_written_bag_tells_a_player_what_it_needs(cold, tmp_path, storage):
 @pytest.mark.ros
 def test_ros_itself_reads_the_messages(cold, tmp_path):
     pytest.importorskip('rclpy')
-    from geometry_msgs.msg import PoseWithCovarianceStamped
-    from nav_msgs.msg import Odometry
     from rclpy.serialization import deserialize_message
-    from sensor_msgs.msg import CompressedImage
 
-    types = {
-        '/image/compressed': CompressedImage,
-        '/odom': Odometry,
-        '/reference_pose': PoseWithCovarianceStamped,
-    }
     write_bag(cold, tmp_path / 'bag')
+    last = {}
     with Reader(tmp_path / 'bag') as reader:
-        last = {
-            connection.topic: deserialize_message(data, types[connection.topic])
-            for connection, _, data in reader.messages()
-        }
+        for connection, _, data in reader.messages():
+            package, _, name = connection.msgtype.split('/')
+            message_type = getattr(importlib.import_module(f'{package}.msg'), name)
+            last[connection.topic] = deserialize_message(data, message_type)
     assert bytes(last['/image/compressed'].data) == cold[5].image.encoded()
-    assert last['/image/compressed'].header.frame_id == 'camera'
-    message = last['/odom']
+    message, reference = last['/odom'], last['/reference_pose']
     assert (message.header.frame_id, message.child_frame_id) == ('odom', 'base_footprint')
-    reference = last['/reference_pose']
     assert reference.header.frame_id == 'map'
-    np.testing.assert_array_equal(
-        np.diag(np.reshape(reference.pose.covariance, (6, 6))), [1e-6, 1e-6, 0, 0, 0, 1e-6]
-    )
-    np.testing.assert_allclose(planar_pose(last['/odom'].pose.pose), cold.odometry.poses[-1])
+    np.testing.assert_allclose(planar_pose(message.pose.pose), cold.odometry.poses[-1])
     np.testing.assert_allclose(planar_pose(reference.pose.pose), cold[5].reference)
 
 

@@ -1,36 +1,16 @@
 """Folders from strangers: pipes, devices and lists of other files in them do no harm."""
 
-from contextlib import contextmanager
 import os
-import signal
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.run_folder import NOTES
-from kbr_localization.evaluation import read_tum
-from kbr_localization.evaluation.tum import with_details
 from kbr_localization.trajectory import parse_seconds
 import pytest
 
-SECONDS = 20
 SECRET = 'only for the owner of the machine'
-
-
-@contextmanager
-def bounded():
-    """Nothing here may wait for somebody who writes into a pipe."""
-
-    def give_up(*_):
-        raise TimeoutError(f'more than {SECONDS} s')
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.timeout(60)  # nothing waits for somebody who writes into a pipe
 
 
 def replace_by(path, kind):
@@ -42,29 +22,16 @@ def replace_by(path, kind):
 
 
 @pytest.mark.parametrize('kind', ['pipe', 'device'])
-def test_a_pipe_or_a_device_in_the_place_of_the_notes_is_left_alone(tmp_path, kind):
+def test_a_pipe_or_a_device_is_not_read(tmp_path, kind):
     run = write_tiny_cold_run(tmp_path / 'run', frames=4)
     replace_by(run / NOTES, kind)
-    with bounded():
-        assert len(open_dataset(run)) == 4
-
-
-@pytest.mark.parametrize('kind', ['pipe', 'device'])
-def test_a_pipe_or_a_device_in_the_place_of_a_trajectory_is_refused(tmp_path, kind):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=4)
+    assert len(open_dataset(run)) == 4
     replace_by(tmp_path / 'a.tum', kind)
-    with bounded():
-        assert_one_line(invoke('evaluate', run, tmp_path / 'a.tum'), 'is a device or a pipe')
-        (tmp_path / 'b.tum').write_text('1.0 0 0 0 0 0 0 1\n')
-        replace_by(tmp_path / 'b.csv', kind)
-        with pytest.raises(OSError, match='is a device'):
-            with_details(read_tum(tmp_path / 'b.tum'), tmp_path / 'b.csv')
+    assert_one_line(invoke('evaluate', run, tmp_path / 'a.tum'), 'is a device or a pipe')
 
 
 @pytest.mark.parametrize('form', ['cold', 'bag'])
 def test_what_lies_under_the_name_of_an_image_is_not_copied_unless_it_is_one(tmp_path, form):
-    if form == 'bag':
-        pytest.importorskip('rosbags')
     run = write_tiny_cold_run(tmp_path / 'run', frames=6)
     (tmp_path / 'secret').write_text(SECRET)
     image = sorted((run / 'std_cam').iterdir())[2]
@@ -79,6 +46,6 @@ def test_what_lies_under_the_name_of_an_image_is_not_copied_unless_it_is_one(tmp
 
 @pytest.mark.parametrize('time', ['1e999999', '1e99999', '9' * 5000, 'sNaN', '-1', '٣e40', 'x'])
 def test_a_time_of_a_million_digits_is_refused(time):
-    with bounded(), pytest.raises(ValueError, match='expected a '):
+    with pytest.raises(ValueError, match='expected a '):
         parse_seconds(time)
     assert parse_seconds('1403636579.763555584') == 1403636579763555584

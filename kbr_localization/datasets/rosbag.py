@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+import itertools
 from pathlib import Path
 from typing import Any
 
+from kbr_localization import se2
 from kbr_localization.datasets.bag_reader import (
     Bag,
     choose_topic,
@@ -17,14 +20,9 @@ from kbr_localization.datasets.bag_reader import (
     RAW,
     REFERENCE,
     stamp_of,
+    TF,
     Topic,
     WHEELS,
-)
-from kbr_localization.datasets.bag_transforms import (
-    BASE_FRAMES,
-    MAP_FRAMES,
-    ODOMETRY_FRAMES,
-    TransformTree,
 )
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack, Skipped
 from kbr_localization.datasets.images import (
@@ -33,7 +31,7 @@ from kbr_localization.datasets.images import (
     decode_raw_image,
 )
 from kbr_localization.datasets.run_folder import read_notes, with_notes
-from kbr_localization.datasets.tables import planar_pose
+from kbr_localization.datasets.tables import floor_pose, planar_pose
 from kbr_localization.datasets.tracks import (
     known_pose,
     make_track,
@@ -44,8 +42,11 @@ from kbr_localization.datasets.tracks import (
     without_jumps,
 )
 from kbr_localization.errors import DatasetError
-from kbr_localization.se2 import FloatArray
 import numpy as np
+
+MAP_FRAMES, ODOMETRY_FRAMES = ('map',), ('odom',)
+BASE_FRAMES = ('base_footprint', 'base_link', 'base')
+Edge = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class BagRun(Dataset):
         return tuple(map(str, found))
 
     @property
-    def lateness_s(self) -> FloatArray:
+    def lateness_s(self) -> se2.FloatArray:
         """Seconds (n,) from the stamp of each image to its recording."""
         recorded = np.array([time_ns for time_ns, _ in self._images], dtype=np.int64)
         return np.asarray((recorded - self.stamps_ns) * 1e-9)
@@ -289,7 +290,7 @@ def _is_tf(wanted: str | None) -> bool:
     return wanted is not None and wanted.strip('/') == 'tf'
 
 
-def _pose(topic: Topic, message: Any, is_reference: bool) -> FloatArray:
+def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
     """Pose (3,) of a message; raises DatasetError for a reference that says it is unknown."""
     pose = message.pose
     if topic.message_type != POSE:
@@ -299,3 +300,104 @@ def _pose(topic: Topic, message: Any, is_reference: bool) -> FloatArray:
             raise DatasetError(f'expected a known pose, got variances of x, y {[x, y]}')
         pose = pose.pose
     return planar_pose(pose)
+
+
+class TransformTree:
+    """
+    Planar poses of the frames of a bag in each other, over time.
+
+    Of a frame with several parents the last one counts, as in tf2. `topic`: where they come from,
+    or None.
+    """
+
+    def __init__(self, bag: Bag, skipped: Skipped) -> None:
+        self._parents: dict[str, str] = {}
+        self._fixed: dict[Edge, se2.FloatArray] = {}
+        self._moving: dict[Edge, StampedRows] = {}
+        self._tracks: dict[Edge, OdometryTrack] = {}
+        topics = [topic for topic in bag.topics if topic.message_type == TF]
+        self.topic = topics[0] if topics else None
+        for topic, time_ns, message in bag.messages(topics, skipped) if topics else ():
+            for sent in message.transforms:
+                try:
+                    self._add(topic, time_ns, sent)
+                except DatasetError as error:
+                    skipped.add(f'bad message on {topic.name}', error)
+
+    def _add(self, topic: Topic, time_ns: int, sent: Any) -> None:
+        edge = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
+        if not all(edge):
+            return
+        pose = floor_pose(sent.transform.translation, sent.transform.rotation)
+        if topic.name.endswith('tf_static'):
+            self._fixed[edge] = pose
+        else:
+            self._moving.setdefault(edge, StampedRows('d')).add(stamp_of(sent), time_ns, pose)
+        self._parents[edge[1]] = edge[0]
+
+    def add_odometry(self, frame: str, child: str, track: OdometryTrack) -> None:
+        """Let messages of odometry stand for a transform that is not sent."""
+        if frame and child and child not in self._parents:
+            self._parents[child] = frame
+            self._tracks[frame, child] = track
+
+    def chain(self, above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
+        """
+        Frames from one of `above` down to one of `below`, both in order of preference.
+
+        A name stands for the frame of any robot that ends with it (`robot1/base_link`). Empty
+        where there is no such chain, or where its transforms do not overlap in time.
+        """
+        for name in below:
+            called = [frame for frame in sorted(self._parents) if _is_called(frame, name)]
+            for frame in [name] if name in called else called:
+                upward = self._up(frame)
+                tops = [f for top in above for f in upward[1:] if _is_called(f, top)]
+                if tops:
+                    chain = tuple(upward[: upward.index(tops[0]) + 1][::-1])
+                    return chain if self._stamps(chain).size else ()
+        return ()
+
+    def track(self, chain: Sequence[str]) -> OdometryTrack:
+        """Poses of the last frame of a chain in its first, at stamps of its quickest transform."""
+        stamps = self._stamps(chain)
+        poses = np.zeros((stamps.size, 3))
+        for edge in itertools.pairwise(chain):
+            track = self._track(edge)
+            step = track.poses[-1]
+            if not self._is_constant(edge):
+                step = se2.interpolate(track.stamps_ns, track.poses, stamps)
+            poses = se2.compose(poses, step)
+        return OdometryTrack(stamps, poses)
+
+    def _stamps(self, chain: Sequence[str]) -> se2.StampArray:
+        """Stamps of the quickest transform of a chain at which all of them are known."""
+        edges = list(itertools.pairwise(chain))
+        moving = [edge for edge in edges if not self._is_constant(edge)] or edges[-1:]
+        tracks = [self._track(edge).stamps_ns for edge in moving]
+        start, end = max(t[0] for t in tracks), min(t[-1] for t in tracks)
+        quickest = max(tracks, key=len)
+        return np.asarray(quickest[(quickest >= start) & (quickest <= end)])
+
+    def _track(self, edge: Edge) -> OdometryTrack:
+        if edge in self._fixed:
+            return OdometryTrack(np.zeros(1, dtype=np.int64), self._fixed[edge][np.newaxis])
+        if edge not in self._tracks:
+            samples, _ = self._moving[edge].of_one_clock()
+            self._tracks[edge] = make_track(samples, Skipped(), '')
+        return self._tracks[edge]
+
+    def _is_constant(self, edge: Edge) -> bool:
+        """Whether a transform holds for all times: a fixed one, or one that was sent once."""
+        return edge in self._fixed or len(self._track(edge).stamps_ns) == 1
+
+    def _up(self, frame: str) -> list[str]:
+        chain = [frame]
+        # stop where a circle closes
+        while chain[-1] in self._parents and self._parents[chain[-1]] not in chain:
+            chain.append(self._parents[chain[-1]])
+        return chain
+
+
+def _is_called(frame: str, name: str) -> bool:
+    return frame == name or frame.rpartition('/')[2] == name
