@@ -198,10 +198,10 @@ def combined(runs: Sequence[Calibration]) -> Calibration:
     if len(runs) < 2:
         return runs[0] if runs else Calibration.unknown()
     values = np.array([run.values for run in runs])
-    between = variance_between(values, np.array([np.diag(run.covariance) for run in runs]))
-    inverses = [np.linalg.inv(run.covariance + np.diag(between)) for run in runs]
-    covariance = np.linalg.inv(np.sum(inverses, axis=0))
-    mean = covariance @ np.sum([w @ v for w, v in zip(inverses, values, strict=True)], axis=0)
+    between = variance_between(values, np.array([run.deviations**2 for run in runs]))
+    inverses = np.linalg.inv([run.covariance + np.diag(between) for run in runs])
+    covariance = np.linalg.inv(inverses.sum(axis=0))
+    mean = covariance @ np.einsum('rij,rj->i', inverses, values)
     return Calibration(mean, 0.5 * (covariance + covariance.T) + np.diag(between))
 
 

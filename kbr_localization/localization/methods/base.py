@@ -76,7 +76,8 @@ class MapLocalizer(Localizer):
     """
     A localizer that takes in an image by its kernel values with the whole map.
 
-    A subclass has `parameters`, its configuration class, and the methods that are abstract here.
+    A subclass has `parameters`, its configuration class (by `config_class`, or a dataclass with
+    fields by `configuration.parameter`), and the methods that are abstract here.
     `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
 
