@@ -96,20 +96,6 @@ def test_nonparametric_filter_is_equation_17_of_kbr_written_out():
     np.testing.assert_allclose(following.weights, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize('method', ['thresholded', 'squared'])
-def test_hybrid_filter_converges_to_kalman(method):
-    _, y = MODEL.simulate(40, np.random.default_rng(7))
-    truth = MODEL.kalman(y)[0]
-    sizes = np.array([25, 50, 100, 200] if method == 'squared' else [25, 50, 100, 200, 400])
-    errors = []
-    for n in sizes:
-        runs = [means(hybrid(*pairs(n, trial), method=method).run(y)) for trial in range(3)]
-        errors.append(np.sqrt(np.mean((np.array(runs)[:, 5:] - truth[5:]) ** 2)))
-    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
-    assert slope < -0.35, f'errors {errors} fall with slope {slope:.2f}'
-    assert errors[-1] < 0.2 * truth.std()
-
-
 def test_the_kernel_monte_carlo_filter_is_near_kalman():
     def sampler(points, rng):
         return 0.9 * points + np.sqrt(0.3) * rng.normal(size=points.shape)
@@ -174,9 +160,12 @@ def test_supervised_filter_follows_the_supervision():
     assert errors[1] < 0.5 * errors[0]
 
 
-def test_an_outlier_leaves_the_filter_alive_and_is_logged(caplog):
+@pytest.mark.parametrize('at', [0, 1])
+def test_an_outlier_leaves_the_filter_alive_and_is_logged(caplog, at):
+    observed = np.array([[1.0], [1.0], [1.0], [0.9]])
+    observed[at] = 1e6
     with caplog.at_level(logging.WARNING):
-        beliefs = hybrid(*pairs(200)).run(np.array([[1.0], [1e6], [1.0], [0.9]]))
+        beliefs = hybrid(*pairs(200)).run(observed)
     assert 'update left out' in caplog.text
     assert np.all(np.isfinite(means(beliefs)))
     assert means(beliefs)[-1, 0] == pytest.approx(0.9, abs=0.4)
@@ -256,10 +245,10 @@ PLANAR = LinearGaussian(
 )
 
 
-def kernel_kalman(model, size, kernel=None, epsilon=1e-6, kappa=None):
+def kernel_kalman(model, size):
     x, y = model.simulate(size + 1, np.random.default_rng(0))
-    kernel, kappa = kernel or LinearKernel(), kappa or float(model.r[0, 0])
-    return KernelKalmanFilter(kernel, kernel, x[:-1], x[1:], y[1:], epsilon, kappa)
+    kernel, kappa = LinearKernel(), float(model.r[0, 0])
+    return KernelKalmanFilter(kernel, kernel, x[:-1], x[1:], y[1:], 1e-6, kappa)
 
 
 def ridge_model(model, size, epsilon=1e-6):
@@ -282,14 +271,6 @@ def test_with_linear_kernels_it_is_the_kalman_filter_of_the_regressions(model):
     np.testing.assert_allclose(means(beliefs), expected, rtol=1e-5, atol=1e-6)
     found = np.array([belief.covariance() for belief in beliefs])
     np.testing.assert_allclose(found, covariances, rtol=1e-4, atol=1e-6)
-
-
-def test_with_gaussian_kernels_it_is_nearer_to_kalman_than_the_observations():
-    x, y = MODEL.simulate(150, np.random.default_rng(5))
-    beliefs = kernel_kalman(MODEL, 300, GaussianKernel(4.0, normalised=False), 1e-5, 0.01).run(y)
-    states = means([belief.normalised() for belief in beliefs])
-    best = np.mean((MODEL.kalman(y)[0] - x) ** 2)
-    assert np.mean((states - x) ** 2) < 1.1 * best < np.mean((y - x) ** 2)
 
 
 def test_a_first_sample_of_states_is_the_kalman_belief_before_the_first_observation():
