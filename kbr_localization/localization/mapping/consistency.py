@@ -12,14 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.loop_closure import (
-    Closures,
-    MIN_LOOP,
-    REACH,
-    travel_apart,
-)
+from kbr_localization.localization.mapping.loop_closure import Closures, MIN_LOOP, REACH
 from kbr_localization.localization.mapping.odometry_model import (
     PARAMETERS,
     Prior,
@@ -39,15 +35,11 @@ CORRELATED = float(REACH)
 """Closures of a chain whose sequences share most of their images, and which err alike."""
 GATE = float(special.chdtri(3, 0.001))
 """Squared Mahalanobis distance that a ring may have."""
-REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])
-"""Standard deviations of the parameters that the rings tell."""
-PROOF = 4.0
-"""Score of the closures together, in that of the strongest contradicting chain, to be believed."""
-LEAST_PROOF = 40.0
-"""Score that they have at least: about ten images in a row."""
+_REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])  # deviations that the rings tell
+_PROOF = 4.0  # score of closures that are believed, in that of the strongest that contradicts
+_LEAST_PROOF = 40.0  # score that they have at least: about ten images in a row
 _DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to ten times as much
-_LARGEST = 600  # chains that are compared, the strongest
-_LARGEST_ON_GRID = 200  # the same for every drift that is tried
+_STEP = 1e-4  # of the parameters, for derivatives
 
 
 @dataclass(frozen=True)
@@ -79,11 +71,10 @@ def agree(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[Indices, FloatArray]:
     """Find the chains that hold together best, and the odometry's parameters (6,) they tell."""
-    strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
-    apart = travel_apart(trajectories, closures)
-    names = np.sort(_strongest(strengths, apart, _LARGEST))
-    middles = _merged_chains(trajectories, closures, names)
-    few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
+    strengths = np.bincount(closures.chain, weights=closures.score)
+    names = np.sort(_strongest(trajectories, closures, strengths, 600))
+    few = np.isin(names, _strongest(trajectories, closures, strengths, 200))
+    middles, strengths = _middles(trajectories, closures, names), strengths[names]
     usual = prior.deviations[-1]
     spread = np.append(prior.deviations[:-1], min(_DRIFT_STEP, usual))
     best, most = prior.mean, -np.inf
@@ -91,20 +82,22 @@ def agree(
         if abs(drift) <= 3.0 * usual:
             assumed = Prior(prior.noise, np.append(prior.mean[:-1], drift), spread)
             rings = _Rings(middles.select(few), trajectories, assumed)
-            chosen = rings.largest_set(strengths[names][few])
+            chosen = rings.largest_set(strengths[few])
             found = rings.parameters(chosen, prior)
-            weight = strengths[names][few][chosen].sum() - 0.5 * (found[-1] / usual) ** 2
+            weight = strengths[few][chosen].sum() - 0.5 * (found[-1] / usual) ** 2
             if weight > most:
                 best, most = found, weight
-    refined = np.minimum(REFINED, prior.deviations)
     for _ in range(2):
+        refined = np.minimum(_REFINED, prior.deviations)
         rings = _Rings(middles, trajectories, Prior(prior.noise, best, refined))
-        chosen = rings.largest_set(strengths[names])
+        chosen = rings.largest_set(strengths)
         best = rings.parameters(chosen, prior)
     return names[chosen], best
 
 
-def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:
+def _strongest(
+    trajectories: Trajectories, closures: Closures, strengths: FloatArray, count: int
+) -> Indices:
     """
     Choose `count` chains: half of them the strongest, half in turn by how far they are apart.
 
@@ -112,15 +105,16 @@ def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:
     """
     order = np.argsort(-strengths, kind='stable')
     first, rest = np.split(order, [min(count // 2, len(order))])
+    metres = np.abs(trajectories.travel[closures.first] - trajectories.travel[closures.second])
+    apart = np.bincount(closures.chain, metres) / np.bincount(closures.chain)
     kind = (apart[rest] / MIN_LOOP).astype(np.intp)
     turn = np.array([np.sum(kind[:number] == each) for number, each in enumerate(kind)])
     return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count].astype(np.intp)
 
 
-@dataclass(frozen=True)
-class _Merged:
+class _Middles(NamedTuple):
     """
-    Chains taken as one closure each, at their middle.
+    Chains (c,) taken as one closure each, at their middle.
 
     `first`, `second`: (c,) images. `relative`: (c, 3). `covariance`: (c, 3, 3), in the frame of
     the first image.
@@ -131,106 +125,100 @@ class _Merged:
     relative: FloatArray
     covariance: FloatArray
 
-    def select(self, which: Indices) -> _Merged:
-        return _Merged(
-            self.first[which], self.second[which], self.relative[which], self.covariance[which]
-        )
+    def select(self, which: Indices) -> _Middles:
+        return _Middles(*(column[which] for column in self))
 
 
-def _merged_chains(trajectories: Trajectories, closures: Closures, names: Indices) -> _Merged:
-    found = [_merged(trajectories, closures.select(closures.chain == name)) for name in names]
-    return _Merged(*(np.array(column) for column in zip(*found, strict=True)))
-
-
-def _merged(
-    trajectories: Trajectories, chain: Closures
-) -> tuple[int, int, FloatArray, FloatArray]:
+def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> _Middles:
     """
-    Fit one closure to a chain, by the odometry along both of its sides.
+    Fit one closure to each chain, by the odometry along both of its sides.
 
     Each closure, carried to the middle, says where the one side is in the frame of the other; its
     heading says little, all positions together say more.
     """
-    middle = len(chain) // 2
-    first, second = int(chain.first[middle]), int(chain.second[middle])
-    poses = trajectories.odometry
-    ours = se2.between(poses[first], poses[chain.first])
-    theirs = se2.between(poses[second], poses[chain.second])
-    places = se2.compose(theirs, chain.relative)  # of our images, in the frame of `second`
+    rows, poses = [], trajectories.odometry
+    for name in names:
+        chain = closures.select(closures.chain == name)
+        middle = len(chain) // 2
+        first, second = int(chain.first[middle]), int(chain.second[middle])
+        ours = se2.between(poses[first], poses[chain.first])
+        theirs = se2.between(poses[second], poses[chain.second])
+        places = se2.compose(theirs, chain.relative)  # of our images, in the frame of `second`
 
-    def missed(relative: FloatArray) -> FloatArray:
-        error = places - se2.compose(relative, ours)
-        error[:, 2] = se2.wrap_angle(error[:, 2])
-        return np.asarray((error / DEVIATION).ravel())
+        def missed(x: FloatArray, places: FloatArray, ours: FloatArray) -> FloatArray:
+            error = places - se2.compose(x, ours)
+            error[:, 2] = se2.wrap_angle(error[:, 2])
+            return np.asarray((error / DEVIATION).ravel())
 
-    found = least_squares(missed, chain.relative[middle], method='lm')
-    turn = se2.rotation(-found.x[2])
-    covariance = CORRELATED * np.linalg.inv(found.jac.T @ found.jac)
-    return first, second, found.x, turn @ covariance @ turn.T
+        found = least_squares(missed, chain.relative[middle], method='lm', args=(places, ours))
+        turn = se2.rotation(-found.x[2])
+        covariance = CORRELATED * np.linalg.inv(found.jac.T @ found.jac)
+        rows.append((first, second, found.x, turn @ covariance @ turn.T))
+    return _Middles(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 class _Rings:
     """All pairs (c * c) of closures as rings, under assumed parameters of the odometry."""
 
-    def __init__(self, middles: _Merged, trajectories: Trajectories, assumed: Prior) -> None:
+    def __init__(self, middles: _Middles, trajectories: Trajectories, assumed: Prior) -> None:
         self.assumed, self.count = assumed, len(middles.first)
         poses = tracks(trajectories, assumed.mean)
-        step = 1e-4
-        self._moved = [
-            tracks(trajectories, assumed.mean + step * unit) for unit in np.eye(PARAMETERS)
-        ]
-        wander = Wander(trajectories, poses, assumed.noise)
+        moved = [tracks(trajectories, assumed.mean + step) for step in _STEP * np.eye(PARAMETERS)]
+        wander, body = Wander(trajectories, poses, assumed.noise), trajectories.body
         k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
-        ours, theirs, body = middles.select(i), middles.select(k), trajectories.body
+        ours, theirs = middles.select(i), middles.select(k)
 
-        def error(at: FloatArray) -> FloatArray:
+        def around(at: FloatArray) -> FloatArray:
             """Misses (c * c, 3) of the rings, in the frame of their last image."""
             back = se2.between(at[theirs.second], at[ours.second])
             onward = se2.between(at[ours.first], at[theirs.first])
-            around = se2.compose(se2.compose(back, ours.relative), onward)
-            return se2.between(theirs.relative, around)
+            whole = se2.compose(se2.compose(back, ours.relative), onward)
+            return se2.between(theirs.relative, whole)
 
         def alone(at: FloatArray) -> FloatArray:
             """Misses (c, 3) of closures by the odometry between their images."""
-            return se2.between(
-                middles.relative, se2.between(at[middles.second], at[middles.first])
-            )
+            moved = se2.between(at[middles.second], at[middles.first])
+            return se2.between(middles.relative, moved)
 
-        near, turn = wander.between(ours.first, theirs.first, theirs.first)
-        far, other_turn = wander.between(ours.second, theirs.second, theirs.second)
         onward = se2.between(poses[ours.first], poses[theirs.first])
         carry = se2.adjoint(se2.inverse(onward))
-        spread = np.einsum('mij,mjk,mlk->mil', carry, ours.covariance, carry) + theirs.covariance
-        self._closed = (body[ours.first] == body[theirs.first]) & (
+        self.covariances = carry @ ours.covariance @ np.swapaxes(carry, 1, 2) + theirs.covariance
+        self.covariances += wander.between(ours.first, theirs.first, theirs.first)
+        self.covariances += wander.between(ours.second, theirs.second, theirs.second)
+        self.errors, self.effects = _with_effects(around, poses, moved)
+        distance = self._distance(self.errors, self.covariances, self.effects)
+        self.closed = (body[ours.first] == body[theirs.first]) & (
             body[ours.second] == body[theirs.second]
         )
-        self.errors, self.effects = _with_effects(error, poses, self._moved, step)
-        self.covariances = _widened(spread, near + far, turn + other_turn)
-        misses, effects = _with_effects(alone, poses, self._moved, step)
-        place, heading = wander.between(middles.second, middles.first, middles.first)
-        spread = _widened(middles.covariance.copy(), place, heading)
-        distance = _mahalanobis(misses, spread, effects, assumed.deviations)
+        pairs = np.where(self.closed, distance < GATE, True).reshape(self.count, self.count)
+        own = middles.covariance + wander.between(middles.second, middles.first, middles.first)
+        misses, effects = _with_effects(alone, poses, moved)
         apart = body[middles.first] != body[middles.second]
-        self._possible = apart | (distance < GATE)
+        self.possible = apart | (self._distance(misses, own, effects) < GATE)
+        self.consistent = pairs & pairs.T & self.possible & self.possible[:, np.newaxis]
+
+    def _distance(
+        self, error: FloatArray, covariance: FloatArray, effects: FloatArray
+    ) -> FloatArray:
+        """Squared Mahalanobis distance (m,) of errors (m, 3), the parameters being uncertain."""
+        scaled = effects * self.assumed.deviations
+        total = covariance + scaled @ np.swapaxes(scaled, 1, 2)
+        solved = np.linalg.solve(total, error[:, :, np.newaxis])[:, :, 0]
+        return np.asarray(np.sum(error * solved, axis=1))
 
     def largest_set(self, strengths: FloatArray) -> Indices:
         """Find closures that may be true together, of large total strength (c,), greedily."""
-        distance = _mahalanobis(
-            self.errors, self.covariances, self.effects, self.assumed.deviations
-        )
-        pairs = np.where(self._closed, distance < GATE, True).reshape(self.count, self.count)
-        consistent = pairs & pairs.T & self._possible & self._possible[:, np.newaxis]
-        strengths = np.where(self._possible, strengths, 0.0)
+        strengths = np.where(self.possible, strengths, 0.0)
         best, most = np.zeros(0, dtype=np.intp), 0.0
-        support = consistent @ strengths * (strengths > 0)
+        support = self.consistent @ strengths * (strengths > 0)
         for seed in np.argsort(-support, kind='stable')[:30]:
-            members, left = [int(seed)], consistent[seed] & (strengths > 0)
+            members, left = [int(seed)], self.consistent[seed] & (strengths > 0)
             left[seed] = False
             while left.any():
-                gain = np.where(left, consistent[:, left] @ strengths[left], -1.0)
+                gain = np.where(left, self.consistent[:, left] @ strengths[left], -1.0)
                 chosen = int(np.argmax(gain))
                 members.append(chosen)
-                left &= consistent[chosen]
+                left &= self.consistent[chosen]
                 left[chosen] = False
             weight = float(strengths[members].sum())
             if weight > most:
@@ -243,10 +231,8 @@ class _Rings:
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
-        inside = np.zeros((self.count, self.count), dtype=bool)
-        inside[np.ix_(chosen, chosen)] = True
-        np.fill_diagonal(inside, False)
-        use = inside.ravel() & self._closed
+        inside = np.isin(np.arange(self.count), chosen)
+        use = self.closed & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
         if not use.any():
             return self.assumed.mean
         information = np.linalg.inv(self.covariances[use])
@@ -267,33 +253,13 @@ class _Rings:
 
 
 def _with_effects(
-    error: Callable[[FloatArray], FloatArray],
-    poses: FloatArray,
-    moved: list[FloatArray],
-    step: float,
+    error: Callable[[FloatArray], FloatArray], poses: FloatArray, moved: list[FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
     """Errors (m, 3) at poses, and their derivatives (m, 3, 6) by the parameters."""
     found = error(poses)
     change = np.stack([error(each) for each in moved], axis=-1) - found[:, :, np.newaxis]
     change[:, 2] = se2.wrap_angle(change[:, 2])
-    return found, change / step
-
-
-def _widened(covariance: FloatArray, position: FloatArray, heading: FloatArray) -> FloatArray:
-    """Add variances (m,) of position and heading to covariances (m, 3, 3)."""
-    covariance[:, [0, 1], [0, 1]] += position[:, np.newaxis]
-    covariance[:, 2, 2] += heading
-    return covariance
-
-
-def _mahalanobis(
-    error: FloatArray, covariance: FloatArray, effects: FloatArray, deviations: FloatArray
-) -> FloatArray:
-    """Squared distance (m,) of errors (m, 3), with parameters of some deviations (6,)."""
-    scaled = effects * deviations
-    total = covariance + np.einsum('mik,mjk->mij', scaled, scaled)
-    solved = np.linalg.solve(total, error[:, :, np.newaxis])[:, :, 0]
-    return np.asarray(np.sum(error * solved, axis=1))
+    return found, change / _STEP
 
 
 def _believed(
@@ -302,31 +268,27 @@ def _believed(
     """
     Keep the closures that are more than look-alikes, and tell the group (p,) of each segment.
 
-    Closures between two groups of segments join them when together they have `PROOF` times the
+    Closures between two groups of segments join them when together they have `_PROOF` times the
     score of the strongest chain that contradicts what was agreed upon. Within a group they are
     believed by the same rule.
     """
-    segment = trajectories.segment
-    score = np.bincount(closures.chain, closures.score)
-    agreed = np.zeros(len(score), dtype=bool)
-    agreed[agreed_chains] = True
-    needed = max(PROOF * float(score[~agreed].max(initial=0.0)), LEAST_PROOF)
     name, at = np.unique(closures.chain, return_index=True)
-    ends = np.stack([segment[closures.first[at]], segment[closures.second[at]]], axis=1)
+    score = np.bincount(closures.chain, closures.score)[name]
+    agreed = np.isin(name, agreed_chains)
+    needed = max(_PROOF * float(score[~agreed].max(initial=0.0)), _LEAST_PROOF)
+    ends = trajectories.segment[np.stack([closures.first[at], closures.second[at]], axis=1)]
     group = np.arange(len(trajectories.run_of_segment))
     group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
     while True:
         sides = np.sort(group[ends], axis=1)
-        between = agreed[name] & (sides[:, 0] != sides[:, 1])
-        if not between.any():
-            break
+        between = agreed & (sides[:, 0] != sides[:, 1])
         pairs, which = np.unique(sides[between], axis=0, return_inverse=True)
-        weight = np.bincount(which.ravel(), score[name[between]])
-        best = int(np.argmax(weight))
-        if weight[best] < needed:
+        weight = np.bincount(which.ravel(), score[between])
+        if weight.max(initial=0.0) < needed:
             break
-        group[group == pairs[best, 1]] = pairs[best, 0]
-    within = agreed[name] & (group[ends[:, 0]] == group[ends[:, 1]])
-    total = np.bincount(group[ends[within, 0]], score[name[within]], minlength=len(group))
-    kept = name[within][total[group[ends[within, 0]]] >= needed]
-    return closures.select(np.isin(closures.chain, kept)), group
+        kept, joined = pairs[np.argmax(weight)]
+        group[group == joined] = kept
+    within = agreed & (sides[:, 0] == sides[:, 1])
+    total = np.bincount(sides[within, 0], score[within], minlength=len(group))
+    believed = name[within][total[sides[within, 0]] >= needed]
+    return closures.select(np.isin(closures.chain, believed)), group

@@ -94,13 +94,6 @@ def propose(
     )
 
 
-def travel_apart(trajectories: Trajectories, closures: Closures) -> FloatArray:
-    """Metres (c,) by which the travel before the two sides of each chain differs."""
-    metres = np.abs(trajectories.travel[closures.first] - trajectories.travel[closures.second])
-    size = np.maximum(np.bincount(closures.chain), 1)
-    return np.asarray(np.bincount(closures.chain, metres) / size)
-
-
 def _kernel_rows(
     describer: Describer,
     descriptors: np.ndarray,

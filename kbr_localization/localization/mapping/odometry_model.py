@@ -87,11 +87,11 @@ class Wander:
         self._lever = np.cumsum(heading[:, np.newaxis] * place, axis=0)
         self._square = np.cumsum(heading * np.sum(place**2, axis=1))
 
-    def between(self, start: Indices, end: Indices, at: Indices) -> tuple[FloatArray, FloatArray]:
+    def between(self, start: Indices, end: Indices, at: Indices) -> FloatArray:
         """
-        Variances of the motion from images `start` (q,) to `end` (q,), seen at images `at` (q,).
+        Covariances (q, 3, 3) of the motion from images `start` (q,) to `end` (q,), seen at `at`.
 
-        (q,) of the position in m² for each axis, and (q,) of the heading in rad².
+        They are diagonal: position in m², the same for each axis, and heading in rad².
         """
         low, high = np.minimum(start, end), np.maximum(start, end)
         heading = self._heading[high] - self._heading[low]
@@ -102,4 +102,5 @@ class Wander:
             + self._square[high]
             - self._square[low]
         )
-        return self._position[high] - self._position[low] + np.maximum(lever, 0.0), heading
+        position = self._position[high] - self._position[low] + np.maximum(lever, 0.0)
+        return np.stack([position, position, heading], axis=-1)[:, :, np.newaxis] * np.eye(3)
