@@ -25,7 +25,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
 from kbr_localization.localization.mapping.build import map_described
-from kbr_localization.localization.mapping.headings import watch
+from kbr_localization.localization.mapping.odometry_model import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import random_robot

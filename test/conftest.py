@@ -111,8 +111,8 @@ def _flows():
 @pytest.fixture(scope='module')
 def followed_once(_flows):
     """Let drives that see the same images have their points followed once: it takes longest."""
-    from kbr_localization.localization.mapping import headings
+    from kbr_localization.localization.mapping import odometry_model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(headings, 'follow', _flows)
+        patch.setattr(odometry_model, 'follow', _flows)
         yield

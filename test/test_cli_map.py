@@ -282,3 +282,8 @@ def test_a_short_run_is_refused_in_one_line(tmp_path):
     words = ('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1)
     assert_one_line(invoke(*words, '--out', tmp_path / 'map.h5'), 'stays in one place')
     assert not (tmp_path / 'map.h5').exists()
+
+
+def test_poses_of_the_base_are_refused_beside_known_ones(tmp_path):
+    words = ('map', 'build', tmp_path, '--pose-frame', 'base', '--out', tmp_path / 'map.h5')
+    assert_one_line(invoke(*words), '--pose-frame base: expected --poses odometry')

@@ -15,7 +15,7 @@ from kbr_localization.datasets.tracks import (
     without_jumps,
 )
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.mapping.segments import odometry_leaps
+from kbr_localization.localization.mapping.trajectories import odometry_leaps
 from kbr_localization.ros.odometry_buffer import Added, OdometryBuffer
 import numpy as np
 import pytest

@@ -1,8 +1,8 @@
 """How two visits of a place lie beside each other, by points of their images."""
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.loop_closure import Closures
-from kbr_localization.localization.mapping.relative_pose import (
+from kbr_localization.localization.mapping.loop_closure import (
+    Closures,
     find_pose,
     measure_closures,
     Pictures,

@@ -14,7 +14,7 @@ from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.extend import extend
+from kbr_localization.localization.mapping.build import extend
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision.describer import missing_cameras, TYPICAL_SIMILARITY

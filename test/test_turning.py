@@ -4,8 +4,11 @@ from dataclasses import replace
 
 from helpers import textured_image
 from kbr_localization import se2
-from kbr_localization.localization.mapping.headings import correct_headings, follow_images
-from kbr_localization.localization.mapping.odometry_model import RUN
+from kbr_localization.localization.mapping.odometry_model import (
+    correct_headings,
+    follow_images,
+    RUN,
+)
 from kbr_localization.vision.turning import (
     disagreement,
     find_view,

@@ -203,7 +203,6 @@ def prune(
         'images': f'{loss.kept} of {loss.images}',
         'farthest dropped image from one that stays': f'{loss.radius:.2f} m',
         'median of these distances': f'{loss.median:.2f} m',
-        'distance of the kernel means of the poses': f'{100 * loss.mmd:.1f}%',
         'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',
     }
     console.show(str(out), rows)
@@ -310,7 +309,7 @@ def extend(
     Without known poses the run is joined by its odometry and the places that both show.
     """
     from kbr_localization.localization.map.kernel_map import KernelMap
-    from kbr_localization.localization.mapping.extend import extend as extend_map
+    from kbr_localization.localization.mapping.build import extend as extend_map
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, map_file, run)
@@ -359,9 +358,12 @@ def grown(
     if not (merge or drop):
         console.show(str(map_file), {'file': str(path), 'added': new, 'images': len(whole)})
         return
-    with file.claimed():
+    file.claim()
+    try:
         if merge:
             with_statistics(dataclasses.replace(whole, statistics=None)).save(map_file)
         path.unlink()
+    finally:
+        file.release()
     done = f'{len(whole)} images, {new} of them added' if merge else 'stays as it is'
     console.note(f'{map_file}: {done}; {path} is deleted')

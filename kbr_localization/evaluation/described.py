@@ -14,7 +14,7 @@ from typing import Any
 
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.map.describing import describe_images
+from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state

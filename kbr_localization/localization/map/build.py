@@ -1,23 +1,26 @@
-"""From frames of runs to a map."""
+"""From frames of runs to a map; many images are described by workers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+import functools
 import logging
-from typing import Any
+import time
+from typing import Any, NamedTuple
+import uuid
 
-from kbr_localization import se2
+import cv2
+from kbr_localization import conversions, se2
 from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig, suited_config
-from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.map.run_checks import odometry_fault, reference_leaps
-from kbr_localization.localization.motion import measure_odometry, Track
+from kbr_localization.localization.map.run_checks import run_faults
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.odometry_delay import (
     common_delay,
     is_late,
@@ -26,47 +29,55 @@ from kbr_localization.localization.odometry_delay import (
 )
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
+from kbr_localization.vision import (
+    Describer,
+    describer_from_state,
+    fit_cameras,
+    fit_describer,
+    VisionConfig,
+)
 from kbr_localization.vision.describer import missing_cameras
-from kbr_localization.workers import Workers
+from kbr_localization.vision.preparation import LoadableImage
+from kbr_localization.workers import gathered, shrinking_batches, Workers
 import numpy as np
 
 LOG = logging.getLogger(__name__)
 
 VOCABULARY_IMAGES = 200
+THUMBNAIL_WIDTH = 160
 _LATE = (
     'the odometry of %s is %.3f s (± %.3f) %s its reference poses: the map measures its errors at '
     'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
     'are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
 )
-_STILL = (
-    'the poses of %s go %.1f m away from the first one, but its odometry has %.1f m of way: if '
-    'that is not its wheels, or not in metres, a robot with this odometry will not be localized'
-)
-_LEAPS = (
-    'the reference poses of %s leap against its odometry, as of a localizer that was lost: %s; '
-    'correct them, or leave these images out'
-)
-_FRAMES = (
-    'warning: reference frames differ (%s) and are treated as one; if they are not, build the map '
-    'of the runs of one frame and add the others with `kbr map extend`'
-)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A frame that may enter the map, with the odometry and pose of the next one of its run."""
+class _Candidate(NamedTuple):
+    """A frame with known pose, and the odometry and the pose of the next one of its run."""
 
     frame: Frame
     run: int
+    pose: FloatArray
     control: FloatArray
     next_pose: FloatArray
 
-    @property
-    def pose(self) -> FloatArray:
-        """Return the reference."""
-        assert self.frame.reference is not None
-        return self.frame.reference
+
+@dataclass(frozen=True)
+class DescribedImage:
+    """
+    What became of an image.
+
+    `descriptor` (d,), or None with the `error` that says why. `thumbnail`: a JPEG file, empty
+    unless wanted. `shape`: (height, width). `seconds`: time that reading and describing took.
+    `converted`: names and kinds of what was converted to be read, see `conversions`.
+    """
+
+    descriptor: np.ndarray | None
+    shape: tuple[int, ...] = ()
+    thumbnail: bytes = b''
+    seconds: float = 0.0
+    error: DatasetError | VisionError | None = None
+    converted: tuple[tuple[str, str], ...] = ()
 
 
 def build_map(
@@ -77,6 +88,7 @@ def build_map(
     seed: int = 0,
     progress: Progress | None = None,
     workers: Workers | None = None,
+    describer: Describer | None = None,
 ) -> KernelMap:
     """
     Build a map from runs with reference poses; it does not depend on the workers.
@@ -84,30 +96,29 @@ def build_map(
     Runs of several cameras (`MultiCameraRun`) give a map of those cameras, with the images of
     moments at which all of them have one. `filter_config`: whole, or single values by name for a
     configuration that otherwise suits the map (`sensible_config`). `max_images` keeps that many
-    images, chosen to cover the runs. A frame without a reference pose or with an image that cannot
-    be read is left out and counted in its dataset's `skipped`. `progress` is called with what is
-    being done, the steps done and their number. Raises MapError when no image is left.
+    images, chosen to cover the runs. `describer`: that of another map, else one is learnt. A
+    frame without a reference pose or with an image that cannot be read is left out and counted in
+    its dataset's `skipped`. `progress` is called with what is being done, the steps done and their
+    number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or Workers()
     cameras = _cameras(datasets)
-    _warn_of_frames(datasets)
-    candidates = candidates_of(datasets)
-    chosen = candidates
+    chosen = candidates = _candidates_of(datasets)
     if max_images is not None:
         if max_images < 1:
             raise MapError(f'max_images: expected at least 1, got {max_images}')
         kept = cover(np.array([c.pose for c in candidates]), max_images, rng)
         chosen = [candidates[index] for index in kept]
-    spread = np.linspace(0, len(chosen) - 1, min(len(chosen), VOCABULARY_IMAGES))
-    images = [chosen[index].frame.image for index in np.unique(spread.astype(int))]
-    config = vision or VisionConfig()
-    describer: Describer
-    if cameras:
-        describer = fit_cameras(config, cameras, images, rng, workers, report)
-    else:
-        describer = fit_describer(config, images, rng, workers, report)
-    chosen, described = describe_candidates(chosen, describer, datasets, report, workers)
+    if describer is None:
+        spread = np.linspace(0, len(chosen) - 1, min(len(chosen), VOCABULARY_IMAGES))
+        images = [chosen[index].frame.image for index in np.unique(spread.astype(int))]
+        config = vision or VisionConfig()
+        if cameras:
+            describer = fit_cameras(config, cameras, images, rng, workers, report)
+        else:
+            describer = fit_describer(config, images, rng, workers, report)
+    chosen, described = _described(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in chosen])
     tracks, delay = _tracks(candidates, datasets)
     calibration, noise = measure_odometry(tracks)
@@ -140,9 +151,33 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def candidates_of(datasets: Sequence[Dataset]) -> list[Candidate]:
+def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
+    """
+    Names of the cameras, which must be the same in all runs; none for ordinary runs.
+
+    Warns of reference poses in frames of several names; runs that tell none fit to all.
+    """
+    found: dict[tuple[str, ...], str] = {}
+    runs_in: dict[str, list[str]] = {}
+    for dataset in datasets:
+        found[dataset.cameras] = dataset.name
+        if dataset.reference_frame:
+            runs_in.setdefault(dataset.reference_frame, []).append(dataset.name)
+    if len(found) > 1:
+        listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
+        raise MapError(f'the runs have different cameras ({listed}): choose the same in all')
+    if len(runs_in) > 1:
+        LOG.warning(
+            'warning: reference frames differ (%s) and are treated as one; if they are not, build '
+            'the map of the runs of one frame and add the others with `kbr map extend`',
+            '; '.join(f'{frame}: {", ".join(names)}' for frame, names in runs_in.items()),
+        )
+    return next(iter(found), ())
+
+
+def _candidates_of(datasets: Sequence[Dataset]) -> list[_Candidate]:
     """Return the frames of runs that have a reference pose, count the others; raises MapError."""
-    found: list[Candidate] = []
+    found: list[_Candidate] = []
     outside: list[str] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
@@ -152,12 +187,12 @@ def candidates_of(datasets: Sequence[Dataset]) -> list[Candidate]:
             outside.append(outside_fixes(dataset))
             continue
         odometry = np.array([frame.odometry for frame in frames])
-        nowhere = np.full((1, 3), np.nan)
-        controls = np.concatenate([se2.between(odometry[:-1], odometry[1:]), nowhere])
-        following = [*(frame.reference for frame in frames[1:]), nowhere[0]]
-        for frame, control, pose in zip(frames, controls, following, strict=True):
-            assert pose is not None
-            found.append(Candidate(frame, run, control, pose))
+        poses = np.array([frame.reference for frame in frames])
+        controls = np.full(odometry.shape, np.nan)
+        controls[:-1] = se2.between(odometry[:-1], odometry[1:])
+        following = np.concatenate([poses[1:], controls[-1:]])
+        rows = zip(frames, poses, controls, following, strict=True)
+        found += [_Candidate(frame, run, *of_frame) for frame, *of_frame in rows]
     for why in filter(None, outside):
         if not found:
             raise MapError(why)
@@ -171,48 +206,31 @@ def candidates_of(datasets: Sequence[Dataset]) -> list[Candidate]:
     return found
 
 
-def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
-    """Names of the cameras, which must be the same in all runs; none for ordinary runs."""
-    found = {dataset.cameras: dataset.name for dataset in datasets}
-    if len(found) > 1:
-        listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
-        raise MapError(f'the runs have different cameras ({listed}): choose the same in all')
-    return next(iter(found), ())
-
-
-def _warn_of_frames(datasets: Sequence[Dataset]) -> None:
-    """Warn of reference poses in frames of several names; runs that tell none fit to all."""
-    runs_in: dict[str, list[str]] = {}
-    for dataset in datasets:
-        if dataset.reference_frame:
-            runs_in.setdefault(dataset.reference_frame, []).append(dataset.name)
-    if len(runs_in) > 1:
-        listed = (f'{frame}: {", ".join(names)}' for frame, names in runs_in.items())
-        LOG.warning(_FRAMES, '; '.join(listed))
-
-
-def describe_candidates(
-    candidates: list[Candidate],
+def _described(
+    candidates: list[_Candidate],
     describer: Describer,
     datasets: Sequence[Dataset],
     report: Progress,
     workers: Workers,
-) -> tuple[list[Candidate], list[DescribedImage]]:
+) -> tuple[list[_Candidate], list[DescribedImage]]:
     """Keep the candidates whose images can be used, count the others and tell why the last."""
     images = [candidate.frame.image for candidate in candidates]
-    counting = partial(report, 'describing images')
+    counting = functools.partial(report, 'describing images')
     described = describe_images(describer, images, workers, counting, thumbnails=True)
     kept, misfits, trouble = [], 0, ''
     for candidate, image in zip(candidates, described, strict=True):
-        reason = _refusal(describer, image)
-        if not reason:
+        if image.descriptor is None:
+            broken = isinstance(image.error, DatasetError)
+            reason, trouble = 'broken image' if broken else 'unusable image', str(image.error)
+            if not broken:
+                misfits, trouble = misfits + 1, f'{candidate.frame.name}: {trouble}'
+        elif missing_cameras(describer, image.descriptor):
+            reason = trouble = 'without an image of each camera'
+        else:
             kept.append((candidate, image))
             continue
         skipped = datasets[candidate.run].skipped
         skipped[reason] = skipped.get(reason, 0) + 1
-        trouble = str(image.error or reason)
-        if isinstance(image.error, VisionError):
-            misfits, trouble = misfits + 1, f'{candidate.frame.name}: {trouble}'
     # where as many images do not fit as do, which of them are meant is for the user to say
     if len(kept) <= misfits or not kept:
         raise MapError(
@@ -224,17 +242,9 @@ def describe_candidates(
     return [candidate for candidate, _ in kept], [image for _, image in kept]
 
 
-def _refusal(describer: Describer, image: DescribedImage) -> str:
-    if image.error is not None:
-        return 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
-    assert image.descriptor is not None
-    lacking = missing_cameras(describer, image.descriptor)
-    return 'without an image of each camera' if lacking else ''
-
-
 def _tracks(
-    candidates: list[Candidate], datasets: Sequence[Dataset]
-) -> tuple[list[Track], FloatArray | None]:
+    candidates: list[_Candidate], datasets: Sequence[Dataset]
+) -> tuple[list[tuple[FloatArray, FloatArray]], FloatArray | None]:
     """Odometry, at the right time, and reference poses of each run; the delay of all of them."""
     tracks, delays = [], []
     for run, dataset in enumerate(datasets):
@@ -242,23 +252,8 @@ def _tracks(
         odometry = np.array([c.frame.odometry for c in frames]).reshape(-1, 3)
         poses = np.array([c.pose for c in frames]).reshape(-1, 3)
         stamps_ns = np.array([c.frame.stamp_ns for c in frames], dtype=np.int64)
-        away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
-        way = float(se2.travelled(odometry).max(initial=0.0))
-        if away > 1.0 and way < away / 3.0:  # more than that is for the calibration
-            LOG.warning(_STILL, dataset.name, away, way)
-        elif fault := odometry_fault(odometry, poses):
-            LOG.warning('the odometry of %s %s', dataset.name, fault)
-        elif leaps := list(reference_leaps(stamps_ns, odometry, poses)):
-            until = [*(image for image, _ in leaps[1:]), len(poses)]
-            LOG.warning(
-                _LEAPS,
-                dataset.name,
-                ', '.join(
-                    f'by {metres:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
-                    f'({end - image} images)'
-                    for (image, metres), end in zip(leaps, until, strict=True)
-                ),
-            )
+        if fault := run_faults(dataset.name, stamps_ns, odometry, poses):
+            LOG.warning('%s', fault)
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
         if delay is not None and is_late(delay):
             side = 'behind' if delay[0] > 0.0 else 'ahead of'
@@ -267,3 +262,74 @@ def _tracks(
         tracks.append((odometry, poses))
         delays.append(delay)
     return tracks, common_delay(delays)
+
+
+class _SentDescriber:
+    """A describer that can go to other processes; each makes it once, of its state."""
+
+    _known: dict[str, Describer] = {}  # noqa: RUF012
+
+    def __init__(self, describer: Describer) -> None:
+        self.describer = describer
+        self._name = uuid.uuid4().hex
+
+    def __getstate__(self) -> tuple[str, dict[str, Any]]:
+        return self._name, dict(self.describer.state())
+
+    def __setstate__(self, state: tuple[str, dict[str, Any]]) -> None:
+        self._name, values = state
+        if self._name not in self._known:
+            self._known.clear()  # whatever was sent before is done with
+            self._known[self._name] = describer_from_state(values)
+        self.describer = self._known[self._name]
+
+
+def describe_images(
+    describer: Describer,
+    images: Sequence[LoadableImage],
+    workers: Workers,
+    report: Callable[[int, int], None],
+    thumbnails: bool = False,
+) -> list[DescribedImage]:
+    """
+    Describe images, or what functions load, in their order; a bad one has an error.
+
+    `report` is called with the images done and their number.
+    """
+    # few enough for a bar that moves, many enough to hand over
+    tasks = shrinking_batches(images, 64, workers.jobs)
+    work = functools.partial(_describe_all, _SentDescriber(describer), thumbnails)
+    described: list[DescribedImage] = gathered(
+        workers, work, tasks, lambda done: report(done, len(images))
+    )
+    for name, kind in (pair for image in described for pair in image.converted):
+        conversions.notice(name, kind)
+    return described
+
+
+def _describe_all(
+    sent: _SentDescriber, thumbnails: bool, images: Sequence[LoadableImage]
+) -> list[DescribedImage]:
+    return [_describe(sent.describer, image, thumbnails) for image in images]
+
+
+def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:
+    start = time.perf_counter()
+    try:
+        with conversions.noticed() as converted:
+            image = source() if callable(source) else source
+        descriptor = describer.describe(image)
+    except (DatasetError, VisionError) as error:
+        return DescribedImage(None, seconds=time.perf_counter() - start, error=error)
+    seconds = time.perf_counter() - start
+    small = make_thumbnail(image) if thumbnail else b''
+    shape = image.shape[:2]
+    return DescribedImage(descriptor, shape, small, seconds, converted=tuple(converted))
+
+
+def make_thumbnail(image: np.ndarray) -> bytes:
+    """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
+    image = one_picture(image)
+    height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
+    small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
+    return bytes(cv2.imencode('.jpg', small)[1])

@@ -31,7 +31,12 @@ from kbr_localization.files import new_file
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
-from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord, MapStatistics
+from kbr_localization.localization.map.kernel_map import (
+    KernelMap,
+    MappingRecord,
+    MapStatistics,
+    OF_IMAGES,
+)
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer, describer_from_state
 import numpy as np
@@ -108,8 +113,7 @@ SCHEMA = {
     'mapping/kept': Field('i u', ('closures',), 0, 1),
     'mapping/aligned': Field('b1', ()),
 }
-_OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
-_REQUIRED = (*_OF_IMAGES, 'run_names', 'image_shape')
+_REQUIRED = (*OF_IMAGES, 'run_names', 'image_shape')
 
 
 class Thumbnails(Sequence[bytes]):
@@ -231,7 +235,7 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
         'image_shape': kernel_map.image_shape,
         # names of folders may be no text
         'run_names': np.array([n.encode(errors='surrogateescape') for n in kernel_map.run_names]),
-        **{name: getattr(kernel_map, name) for name in _OF_IMAGES},
+        **{name: getattr(kernel_map, name) for name in OF_IMAGES},
         'describer': kernel_map.describer.state(),
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': kernel_map.baselines,
@@ -286,7 +290,7 @@ def _map_of(values: dict[str, Any]) -> KernelMap:
     known = {field.name for field in dataclasses.fields(KbrConfig)} & config.keys()
     index, mapping, thumbnails = (values.get(name) for name in ('index', 'mapping', 'thumbnails'))
     return KernelMap(
-        **{name: values[name] for name in _OF_IMAGES},
+        **{name: values[name] for name in OF_IMAGES},
         run_names=tuple(name.decode(errors='replace') for name in values['run_names']),
         describer=describer,
         image_shape=(int(values['image_shape'][0]), int(values['image_shape'][1])),

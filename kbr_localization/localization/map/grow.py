@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 import threading
@@ -45,7 +44,14 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
             f'{LARGEST_TO_GROW}: record a run and build the map again'
         )
     for image in images:
-        _check(kernel_map, image)
+        expected = kernel_map.descriptors.shape[1:]
+        if image.descriptor.shape != expected:
+            raise MapError(
+                f'descriptor of shape {image.descriptor.shape}: expected {expected}; describe the '
+                "image with the map's describer"
+            )
+        if not np.isfinite(image.pose).all():
+            raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
     poses = np.array([image.pose for image in images]).reshape(-1, 3)
     longer = kernel_map.appended(
         GROWN_RUN,
@@ -63,16 +69,6 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     )
 
 
-def _check(kernel_map: KernelMap, image: NewImage) -> None:
-    if image.descriptor.shape != kernel_map.descriptors.shape[1:]:
-        raise MapError(
-            f'descriptor of shape {image.descriptor.shape}: expected '
-            f"{kernel_map.descriptors.shape[1:]}; describe the image with the map's describer"
-        )
-    if not np.isfinite(image.pose).all():
-        raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
-
-
 def grown(kernel_map: KernelMap) -> np.ndarray:
     """Which images (n,) of a map were added while localizing."""
     if GROWN_RUN not in kernel_map.run_names:
@@ -85,22 +81,16 @@ def grown_path(path: Path) -> Path:
     return path.with_name(f'{path.stem}_grown.h5')
 
 
-def is_grown_from(kernel_map: KernelMap, base: KernelMap) -> bool:
-    """
-    Whether a map is another one with more images at its end.
-
-    A run that is described again gives the same poses and other descriptors: a few are compared.
-    """
-    n = len(base)
-    if len(kernel_map) < n or not np.array_equal(kernel_map.poses[:n], base.poses):
-        return False
-    sample = np.unique(np.linspace(0, n - 1, 50).astype(np.intp))
-    return bool(np.array_equal(kernel_map.descriptors[sample], base.descriptors[sample]))
-
-
 def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
-    """Return a map that was grown from `base` with the parameters that `base` has now."""
-    if not is_grown_from(kernel_map, base):
+    """
+    Return a map that was grown from `base` with the parameters that `base` has now.
+
+    Raises MapError unless it is `base` with more images at its end. A run that is described again
+    gives the same poses and other descriptors: a few are compared.
+    """
+    n, rows = len(base), np.linspace(0, len(base) - 1, 50).astype(np.intp)
+    same = len(kernel_map) >= n and np.array_equal(kernel_map.poses[:n], base.poses)
+    if not same or not np.array_equal(kernel_map.descriptors[rows], base.descriptors[rows]):
         raise MapError(
             'the added images are not those of this map, which was built anew: delete the file '
             'that has them, or use the map that they were added to'
@@ -146,7 +136,16 @@ class GrownFile:
 
     def _claim(self) -> None:
         if self._lock is None:
-            self._lock = self._locked()
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = LockBeside(self.path)
+            except BlockingIOError as error:
+                raise MapError(
+                    f'{self.path} is being added to by {error.strerror}: end that one first, or '
+                    'give each a folder of its own (grow_into)'
+                ) from error
+            except OSError:
+                pass
         found = _state(self.path)
         # a file that was deleted has nothing to lose
         if found is not None and found != self._seen:
@@ -156,33 +155,12 @@ class GrownFile:
                 'overwritten: load the map again'
             )
 
-    def _locked(self) -> LockBeside | None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return LockBeside(self.path)
-        except BlockingIOError as error:
-            raise MapError(
-                f'{self.path} is being added to by {error.strerror}: end that one first, or give '
-                'each a folder of its own (grow_into)'
-            ) from error
-        except OSError:
-            return None
-
     def write(self, kernel_map: KernelMap) -> None:
         """Write the map; raises MapError as `claim`, and when the file cannot be written."""
         with self._busy:
             self._claim()
             kernel_map.save(self.path)
             self._seen = _state(self.path)
-
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Have it claimed while the block runs; raises MapError."""
-        self.claim()
-        try:
-            yield
-        finally:
-            self.release()
 
     def take_over(self, other: GrownFile) -> None:
         """Take the claim of another one of the same file."""

@@ -29,6 +29,8 @@ START_CANDIDATES = 2048
 """The same for a start without a belief."""
 
 
+OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
+"""Arrays of a map that have a row for each image."""
 _OF_CLOSURES = ('closures', 'chain', 'relative', 'misses', 'score', 'kept')
 
 
@@ -163,7 +165,7 @@ class KernelMap:
         n = len(self.poses)
         if n == 0:
             raise MapError('the map has no images: give runs with images and reference poses')
-        for name in ('descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses'):
+        for name in OF_IMAGES:
             if len(getattr(self, name)) != n:
                 raise MapError(
                     f'{name} has {len(getattr(self, name))} rows for {n} poses: build the map '
@@ -194,12 +196,7 @@ class KernelMap:
         """Map of some of the images; indices (m,) into 0..n-1."""
         return replace(
             self,
-            poses=self.poses[indices],
-            descriptors=self.descriptors[indices],
-            stamps_ns=self.stamps_ns[indices],
-            run_index=self.run_index[indices],
-            controls=self.controls[indices],
-            next_poses=self.next_poses[indices],
+            **{name: getattr(self, name)[indices] for name in OF_IMAGES},
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
             means=None,

@@ -16,6 +16,33 @@ _WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions
 _FEWEST = 20  # pairs of images for the offset of two runs
 
 
+def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: FloatArray) -> str:
+    """Say what is wrong with the odometry or the reference poses (n, 3) of a run, or nothing."""
+    away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
+    way = float(se2.travelled(odometry).max(initial=0.0))
+    if away > 1.0 and way < away / 3.0:  # more than that is for the calibration
+        return (
+            f'the poses of {name} go {away:.1f} m away from the first one, but its odometry has '
+            f'{way:.1f} m of way: if that is not its wheels, or not in metres, a robot with this '
+            'odometry will not be localized'
+        )
+    if fault := odometry_fault(odometry, poses):
+        return f'the odometry of {name} {fault}'
+    leaps = [*reference_leaps(stamps_ns, odometry, poses)]
+    if not leaps:
+        return ''
+    ends = [*(image for image, _ in leaps[1:]), len(poses)]
+    listed = ', '.join(
+        f'by {metres:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
+        f'({end - image} images)'
+        for (image, metres), end in zip(leaps, ends, strict=True)
+    )
+    return (
+        f'the reference poses of {name} leap against its odometry, as of a localizer that was '
+        f'lost: {listed}; correct them, or leave these images out'
+    )
+
+
 def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
     """
     Say what is wrong with the convention of an odometry, or nothing.

@@ -20,16 +20,14 @@ from kbr_localization import se2
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
-from kbr_localization.localization.config import in_metres_of, sensible_config
-from kbr_localization.localization.map.build import VOCABULARY_IMAGES
-from kbr_localization.localization.map.describing import THUMBNAIL_WIDTH
+from kbr_localization.localization.config import in_metres_of, KbrConfig
+from kbr_localization.localization.map.build import THUMBNAIL_WIDTH, VOCABULARY_IMAGES
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.consistency import relate
 from kbr_localization.localization.mapping.loop_closure import propose
 from kbr_localization.localization.mapping.odometry_model import NAMES, Prior
-from kbr_localization.localization.mapping.segments import map_segments
-from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
+from kbr_localization.localization.mapping.trajectories import beside_map, map_segments
 from kbr_localization.localization.motion import step_variances
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray, StampArray
@@ -87,16 +85,11 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
         raise MapError(f'{len(poses)} known poses at images of the map: expected {FEWEST} or more')
     centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
     a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
-    if not np.any(poses[:, :2] != poses[0, :2]):
-        raise MapError(
-            'the known poses are all of one place of the map: expected places that lie apart, to '
-            'tell how the map is turned'
-        )
     spread = _spread(known)
-    if spread < _SPREAD:
+    if min(spread, 1e3 * _spread(poses)) < _SPREAD:
         raise MapError(
-            f'the known poses lie {spread:.2f} m about their middle: expected {_SPREAD:g} m or '
-            'more, to tell how the map is turned'
+            f'the known poses lie {spread:.2f} m about their middle, their places in the map '
+            f'{_spread(poses):.2f} m: expected {_SPREAD:g} m or more, to tell how it is turned'
         )
     dot = float(np.sum(a * b))
     cross = float(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]))
@@ -164,8 +157,7 @@ def move_map(
     Move a whole map by a motion (3,), its metres scaled first.
 
     What the map knows of the odometry is then in the new metres as well, and so are the
-    bandwidths of positions: as a map of these metres would have them, or scaled where they were
-    chosen. Its statistics are dropped if the scale changes.
+    bandwidths of positions. Its statistics are dropped if the scale changes.
     `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
     """
     record = kernel_map.mapping
@@ -182,24 +174,18 @@ def move_map(
         calibration=kernel_map.calibration.in_metres(scale),
         statistics=kernel_map.statistics if scale == 1.0 else None,
     )
-    return whole if scale == 1.0 else _rescaled(whole, kernel_map.poses, scale)
+    return whole if scale == 1.0 else _rescaled(whole, scale)
 
 
-def _rescaled(whole: KernelMap, before: FloatArray, scale: float) -> KernelMap:
-    """Put noise and bandwidths of a map whose poses were `before` (n, 3) into its new metres."""
-    usual = asdict(sensible_config(before, whole.cameras))
-    suited = asdict(sensible_config(whole.poses, whole.cameras))
-    kept = in_metres_of(asdict(whole.filter_config), scale)
-    chosen = {
-        name: suited[name] for name in kept if getattr(whole.filter_config, name) == usual[name]
-    }
+def _rescaled(whole: KernelMap, scale: float) -> KernelMap:
+    """Put noise and bandwidths of a map into its new metres."""
     noise = whole.motion_noise.in_metres(scale)
     shown = step_variances(whole.poses, whole.controls, whole.next_poses)
     if shown is not None:
         noise = replace(noise, step=np.maximum(noise.step, shown))
     return replace(
         whole,
-        filter_config=replace(whole.filter_config, **(kept | chosen)),
+        filter_config=KbrConfig(**in_metres_of(asdict(whole.filter_config), scale)),
         baselines={m: in_metres_of(values, scale) for m, values in whole.baselines.items()},
         motion_noise=noise,
     )
@@ -294,22 +280,9 @@ def align_onto(
     if len(shared) >= 10:  # enough to need no comparing of images
         known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
         found = fitted(shared, kernel_map.poses[ours], known, scaled)
-        if not found.fits and _pictures_differ(kernel_map, other, ours, theirs):
-            found = None
-    found = found or _by_images(kernel_map, other, scaled, progress or silent)
+    if found is None or not found.fits:
+        found = _by_images(kernel_map, other, scaled, progress or silent)
     return move_map(kernel_map, found.motion, found.scale, other.aligned), found
-
-
-def _pictures_differ(
-    kernel_map: KernelMap, other: KernelMap, ours: Indices, theirs: Indices
-) -> bool:
-    """Whether images of the same cameras and stamps, (k,) of each map, are seen to differ."""
-    pictured = len(kernel_map.thumbnails) and len(other.thumbnails)
-    if kernel_map.cameras != other.cameras or not pictured:
-        return False
-    pictures = _pictures(kernel_map, 'the map', ours), _pictures(other, 'the other map', theirs)
-    apart = [float(np.mean(cv2.absdiff(*pair))) for pair in zip(*pictures, strict=True)]
-    return float(np.median(apart)) > 8.0  # grey levels
 
 
 def _by_images(
@@ -320,15 +293,8 @@ def _by_images(
     examples = [pictures[index] for index in np.unique(spread.astype(int))]
     describer = fit_describer(VisionConfig(), examples, np.random.default_rng(0))
     descriptors = [describer.describe(picture) for picture in pictures]
-    n = len(other)
-    segment, runs = map_segments(other)
-    own, own_runs = map_segments(kernel_map)
-    trajectories = Trajectories(
-        np.concatenate([camera_poses(other), camera_poses(kernel_map)]),
-        np.concatenate([segment, own + len(runs)]),
-        np.concatenate([runs, own_runs + len(other.run_names)]),
-        np.arange(len(runs) + len(own_runs)) < len(runs),
-    )
+    n, own = len(other), map_segments(kernel_map)
+    trajectories = beside_map(other, camera_poses(other), camera_poses(kernel_map), *own)
     compared = partial(progress, 'comparing images')
     proposed = propose(describer, np.array(descriptors), trajectories, compared)
     found = relate(trajectories, proposed, Prior.unknown()).believed
@@ -347,14 +313,13 @@ def _by_images(
     return fitted(stamps_ns[near], ours[near], known[near], scaled)
 
 
-def _pictures(kernel_map: KernelMap, name: str, which: Indices | None = None) -> list[np.ndarray]:
-    """Grey pictures of the images of a map, or of some (k,), all of one size."""
+def _pictures(kernel_map: KernelMap, name: str) -> list[np.ndarray]:
+    """Grey pictures of the images of a map, all of one size."""
     if not len(kernel_map.thumbnails):
         raise MapError(f'{name} has no pictures of its images: build it again')
     size = (THUMBNAIL_WIDTH, round(0.75 * THUMBNAIL_WIDTH))
     found = []
-    for number in range(len(kernel_map)) if which is None else which.tolist():
-        data = kernel_map.thumbnails[number]
+    for number, data in enumerate(kernel_map.thumbnails):
         picture = decode_image(data, f'picture {number} of {name}')
         grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
         found.append(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))

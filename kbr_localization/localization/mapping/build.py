@@ -1,39 +1,58 @@
-"""From runs without known poses to a map: `kbr map build --poses odometry`."""
+"""
+From runs without known poses to a map, `kbr map build --poses odometry`, and more runs for a map.
+
+Another drive joins a finished map, whose poses stay (`extend`): its images are solved for together
+with the map's, as segments whose poses are known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.mapping.align import at_base, move_map
+from kbr_localization.localization.mapping.align import (
+    at_base,
+    camera_poses,
+    move_map,
+    parameters_about,
+    point_of,
+)
 from kbr_localization.localization.mapping.consistency import relate, Related
 from kbr_localization.localization.mapping.graph import settle, Solved
-from kbr_localization.localization.mapping.headings import (
+from kbr_localization.localization.mapping.loop_closure import (
+    measure_closures,
+    Pictures,
+    propose,
+)
+from kbr_localization.localization.mapping.odometry_model import (
     correct_headings,
     CorrectedOdometry,
+    PARAMETERS,
     watch,
     Watched,
 )
-from kbr_localization.localization.mapping.loop_closure import propose
-from kbr_localization.localization.mapping.relative_pose import measure_closures, Pictures
-from kbr_localization.localization.mapping.segments import (
+from kbr_localization.localization.mapping.trajectories import (
+    beside_map,
     carried_places,
     Cut,
+    Indices,
     odometry_leaps,
     segment_numbers,
+    Trajectories,
 )
-from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import measure_odometry, MotionNoise
 from kbr_localization.progress import Progress, silent
+from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, VisionConfig
 from kbr_localization.workers import Workers
 import numpy as np
@@ -42,8 +61,7 @@ SHORTEST = 3.0
 """Metres that a run must travel."""
 
 
-@dataclass(frozen=True)
-class Mapped:
+class Mapped(NamedTuple):
     """A map made of odometry and images, and what to say about it, a line each."""
 
     kernel_map: KernelMap
@@ -88,17 +106,23 @@ def map_from_odometry(
     arguments. Raises MapError for runs that share no place, and for a run that stays in one place.
     """
     for dataset in datasets:
-        _check_travel(dataset)
+        if not len(dataset):
+            raise MapError(f'{dataset.name} has no images: expected some with odometry')
+        metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
+        if metres < SHORTEST:
+            raise MapError(
+                f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, '
+                f'expected at least {SHORTEST:g} m; drive where the robot is to localize'
+            )
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_config, progress, base)
-    whole = mapped.kernel_map
+    whole, notes = map_described(described, tracks, watched, filter_config, progress, base)
     if max_images is not None and max_images < len(whole):
         rng = np.random.default_rng(seed)
         whole = whole.subset(cover(whole.poses, max_images, rng))
-    return replace(mapped, kernel_map=whole)
+    return Mapped(whole, notes)
 
 
 def map_described(
@@ -115,22 +139,41 @@ def map_described(
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
     that is looked at. `base`: see `map_from_odometry`.
     """
-    cuts = _cuts(described, tracks)
     run = described.run_index.astype(np.intp)
-    segment, run_of_segment = segment_numbers(run, cuts)
-    points = None if watched is None else watched.followed
-    corrected = correct_headings(described.poses, run, points)
+    breaks = carried_places(described.describer, described.descriptors, described.poses, run)
+    for number, track in enumerate(tracks):
+        members = np.flatnonzero(run == number)
+        if members.size:
+            breaks += odometry_leaps(track, described.stamps_ns[members], int(members[0]))
+    by_image = {cut.image: cut for cut in breaks}
+    cuts = [by_image[image] for image in sorted(by_image)]
+    segment, run_of_segment = segment_numbers(run, [cut.image for cut in cuts])
+    corrected = correct_headings(described.poses, run, watched.followed if watched else None)
     fixed = np.zeros(len(run_of_segment), dtype=bool)
     trajectories = Trajectories(corrected.odometry, segment, run_of_segment, fixed)
     pictures = None
     if watched is not None and corrected.view is not None:
         pictures = Pictures(watched.images, corrected.view, watched.workers)
-    found = find_closures(
+    found = _find_closures(
         described.describer, described.descriptors, trajectories, corrected, pictures, progress
     )
     members, notes = _largest_group(described, trajectories, found, cuts)
-    solved, record = solve_group(trajectories, found, members, corrected)
-    whole = _with_poses(described.subset(members), segment[members], solved, record)
+    solved, record = _solve_group(trajectories, found, members, corrected)
+    part, segment = described.subset(members), segment[members]
+    own = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
+    # the poses were made from the odometry itself: its noise is not smaller than is usual
+    (_, noise), usual = measure_odometry(own), MotionNoise.default()
+    whole = replace(
+        _with_poses(part, segment, solved.poses),
+        motion_noise=replace(
+            noise,
+            per_metre=np.maximum(noise.per_metre, usual.per_metre),
+            per_radian=np.maximum(noise.per_radian, usual.per_radian),
+            step=np.maximum(noise.step, usual.step),
+        ),
+        calibration=solved.calibration(),
+        mapping=replace(record, odometry=part.poses),
+    )
     if base:
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
@@ -139,7 +182,7 @@ def map_described(
     return Mapped(replace(whole, filter_config=suited), tuple(notes))
 
 
-def find_closures(
+def _find_closures(
     describer: Describer,
     descriptors: np.ndarray,
     trajectories: Trajectories,
@@ -159,7 +202,7 @@ def find_closures(
     return replace(found, believed=believed)
 
 
-def solve_group(
+def _solve_group(
     trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
 ) -> tuple[Solved, MappingRecord]:
     """
@@ -206,53 +249,15 @@ def solve_group(
     )
 
 
-def _check_travel(dataset: Dataset) -> None:
-    if not len(dataset):
-        raise MapError(f'{dataset.name} has no images: expected some with odometry')
-    metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
-    if metres < SHORTEST:
-        raise MapError(
-            f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, expected '
-            f'at least {SHORTEST:g} m; drive where the robot is to localize'
-        )
-
-
-def _cuts(described: KernelMap, tracks: Sequence[OdometryTrack]) -> list[Cut]:
-    """Find breaks of the odometry between the images of all runs, in order."""
-    run = described.run_index.astype(np.intp)
-    found = carried_places(described.describer, described.descriptors, described.poses, run)
-    for number, track in enumerate(tracks):
-        members = np.flatnonzero(run == number)
-        if members.size:
-            found += odometry_leaps(track, described.stamps_ns[members], int(members[0]))
-    by_image = {cut.image: cut for cut in found}
-    return [by_image[image] for image in sorted(by_image)]
-
-
-def _with_poses(
-    part: KernelMap, segment: Indices, solved: Solved, record: MappingRecord
-) -> KernelMap:
-    """Put the poses that were solved for into a map of the odometry, images of segments (m,)."""
-    following = np.concatenate([solved.poses[1:], np.full((1, 3), np.nan)])
-    ends = np.concatenate([np.diff(segment) != 0, [True]]) | np.isnan(part.controls[:, 0])
-    following[ends] = np.nan
-    tracks = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
-    # the poses were made from the odometry itself: its noise is not smaller than is usual
-    (_, noise), usual = measure_odometry(tracks), MotionNoise.default()
-    noise = replace(
-        noise,
-        per_metre=np.maximum(noise.per_metre, usual.per_metre),
-        per_radian=np.maximum(noise.per_radian, usual.per_radian),
-        step=np.maximum(noise.step, usual.step),
-    )
+def _with_poses(part: KernelMap, segment: Indices, poses: FloatArray) -> KernelMap:
+    """Replace the odometry poses (m, 3) of a map; steps are those within segments (m,)."""
+    ends = np.append(np.diff(segment) != 0, True)[:, np.newaxis]
+    controls = se2.between(part.poses, np.roll(part.poses, -1, axis=0))
     return replace(
         part,
-        poses=solved.poses,
-        next_poses=following,
-        controls=np.where(ends[:, np.newaxis], np.nan, part.controls),
-        motion_noise=noise,
-        calibration=solved.calibration(),
-        mapping=replace(record, odometry=part.poses),
+        poses=poses,
+        next_poses=np.where(ends, np.nan, np.roll(poses, -1, axis=0)),
+        controls=np.where(ends, np.nan, controls),
     )
 
 
@@ -276,20 +281,16 @@ def _largest_group(
             'no place that their images show: nothing is built of them together; build a map of '
             'each, or drive where both have been, in the same direction, for 20 m'
         )
-    notes, begun = [], set()
+    notes = []
+    seconds = 1e-9 * (described.stamps_ns - described.stamps_ns[np.searchsorted(run, run)])
     for cut in cuts:
-        name, start = names[run[cut.image]], np.searchsorted(run, run[cut.image])
-        seconds = (described.stamps_ns[cut.image] - described.stamps_ns[start]) * 1e-9
-        begun.add(int(segment[cut.image]))
-        fate = 'images join what follows to the rest'
-        if group[cut.image] != largest:
-            count = int(np.sum(segment == segment[cut.image]))
-            fate = f'{count} images after it are left out: no place of the rest is shown again'
-        notes.append(f'{name} is cut at {seconds:.1f} s, {cut.why}; {fate}')
-    for number in sorted(set(np.flatnonzero(found.group != largest).tolist()) - begun):
-        name, count = names[trajectories.run_of_segment[number]], int(np.sum(segment == number))
-        first = 'its first image is' if count == 1 else f'its first {count} images are'
-        notes.append(f'{name}: {first} left out')
+        notes.append(f'{names[run[cut.image]]} is cut at {seconds[cut.image]:.1f} s, {cut.why}')
+    for number in np.flatnonzero(found.group != largest):
+        images = np.flatnonzero(segment == number)
+        notes.append(
+            f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
+            'are left out: no place of the rest is shown again'
+        )
     return members, notes
 
 
@@ -317,3 +318,118 @@ def _summary(solved: Solved, found: Related) -> list[str]:
         f'the last image is {uncertain} against the first; '
         'the scale of all metres is that of the odometry',
     ]
+
+
+def extend(
+    kernel_map: KernelMap,
+    dataset: Dataset,
+    known: bool = False,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
+) -> tuple[KernelMap, list[str]]:
+    """
+    Add the images of another run to a map, whose own poses stay to the last bit: `kbr map extend`.
+
+    `known`: by the reference poses of the run, which are in the map's frame. Otherwise the run is
+    joined by its odometry and the places that both show. Also returns what to say, a line each.
+    Raises MapError for a run whose images show no place of the map.
+    """
+    if dataset.cameras != kernel_map.cameras:
+        raise MapError(
+            f'{dataset.name} has cameras {", ".join(dataset.cameras) or "one"}, the map '
+            f'{", ".join(kernel_map.cameras) or "one"}: choose the same by --cameras'
+        )
+    if dataset.name in kernel_map.run_names:
+        raise MapError(
+            f'the map has a run {dataset.name} already: expected another one; if this is another '
+            'one of the same name, rename the folder'
+        )
+    run, n = dataset if known else WithoutPoses(dataset), len(kernel_map)
+    own = build_map([run], progress=progress, workers=workers, describer=kernel_map.describer)
+    if known:
+        exact = np.zeros((len(own), 3, 3))
+        note = f'{len(own)} images of {dataset.name} at their known poses'
+        return _appended(kernel_map, own, own.poses, exact, None), [note]
+    watched = watch([dataset], own, progress, workers)
+    corrected = correct_headings(
+        own.poses, np.zeros(len(own), np.intp), watched.followed if watched else None
+    )
+    cuts = [cut.image for cut in odometry_leaps(dataset.odometry, own.stamps_ns, 0)]
+    segment, run_of_segment = segment_numbers(np.zeros(len(own), np.intp), cuts)
+    trajectories = beside_map(
+        kernel_map, camera_poses(kernel_map), corrected.odometry, segment, run_of_segment
+    )
+    pictures = None
+    if watched is not None and corrected.view is not None and len(kernel_map.thumbnails):
+        # points that the map's small pictures and the run's images show
+        small = [partial(decode_image, data, 'a picture') for data in kernel_map.thumbnails]
+        pictures = Pictures([*small, *watched.images], corrected.view, watched.workers)
+    descriptors = np.concatenate([kernel_map.descriptors, own.descriptors])
+    found = _find_closures(
+        kernel_map.describer, descriptors, trajectories, corrected, pictures, progress
+    )
+    members = _joined(dataset, trajectories, found)
+    solved, record = _solve_group(trajectories, found, members, corrected)
+    point, kept = point_of(kernel_map), members[n:] - n
+    poses = se2.compose(solved.poses[n:], point)
+    covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)
+    record = replace(record, parameters=parameters_about(solved.parameters[-1:], point))
+    part = own.subset(kept)
+    whole = _appended(
+        kernel_map, _with_poses(part, segment[kept], poses), part.poses, covariances, record
+    )
+    used = solved.closures.select(solved.kept)
+    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
+    return whole, [
+        f'{len(part)} images of {dataset.name} joined by {len(used)} closures, '
+        f'{int(np.sum(used.second < n))} of them with the map, which miss {missed[0]:.2f} m '
+        f'along, {missed[1]:.2f} m across and {np.degrees(missed[2]):.1f} degrees (medians)'
+    ]
+
+
+def _joined(dataset: Dataset, trajectories: Trajectories, found: Related) -> Indices:
+    """Images (m,) of the map and of the segments of the run that are joined to it."""
+    home = found.group[int(np.argmax(trajectories.fixed))]
+    joined = found.group[trajectories.segment] == home
+    if not joined[~trajectories.known].any():
+        has_poses = any(frame.reference is not None for frame in dataset)
+        by_poses = ', or add the run by its known poses: --poses known' if has_poses else ''
+        raise MapError(
+            f'{dataset.name} shows no place of the map for certain: nothing is added; take a map '
+            'with more images of its runs (--max-images), or drive where the map has been, in the '
+            f'same direction, for 20 m{by_poses}'
+        )
+    if not joined.all():
+        dataset.skipped['not joined to the map'] = int(np.sum(~joined))
+    return np.flatnonzero(joined)
+
+
+def _appended(
+    kernel_map: KernelMap,
+    own: KernelMap,
+    odometry: FloatArray,
+    covariances: FloatArray,
+    record: MappingRecord | None,
+) -> KernelMap:
+    """Put a run, with odometry (m, 3) and covariances (m, 3, 3), behind the map's images."""
+    whole = kernel_map.appended(
+        own.run_names[0],
+        own.stamps_ns,
+        own.poses,
+        own.descriptors,
+        own.thumbnails,
+        own.controls,
+        own.next_poses,
+    )
+    before = kernel_map.mapping
+    if before is None and record is not None:
+        nothing = np.zeros((len(kernel_map), 3, 3))
+        before = MappingRecord(kernel_map.poses, nothing, np.zeros((0, PARAMETERS)), aligned=True)
+    if before is not None:
+        before = before.extended(odometry, covariances)
+    if before is not None and record is not None:
+        # runs of known poses and added images came without parameters
+        lacking = max(len(kernel_map.run_names) - len(before.parameters), 0)
+        padded = np.concatenate([before.parameters, np.zeros((lacking, PARAMETERS))])
+        before = replace(before, parameters=padded).joined(record)
+    return replace(whole, statistics=None, mapping=before)

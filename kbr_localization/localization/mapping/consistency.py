@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.loop_closure import Closures, MIN_LOOP, REACH
@@ -71,9 +71,9 @@ def agree(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[Indices, FloatArray]:
     """Find the chains that hold together best, and the odometry's parameters (6,) they tell."""
-    strengths = np.bincount(closures.chain, weights=closures.score)
+    strengths = np.bincount(closures.chain, closures.score).astype(np.float64)
     names = np.sort(_strongest(trajectories, closures, strengths, 600))
-    few = np.isin(names, _strongest(trajectories, closures, strengths, 200))
+    few = np.flatnonzero(np.isin(names, _strongest(trajectories, closures, strengths, 200)))
     middles, strengths = _middles(trajectories, closures, names), strengths[names]
     usual = prior.deviations[-1]
     spread = np.append(prior.deviations[:-1], min(_DRIFT_STEP, usual))
@@ -112,7 +112,8 @@ def _strongest(
     return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count].astype(np.intp)
 
 
-class _Middles(NamedTuple):
+@dataclass(frozen=True)
+class _Middles:
     """
     Chains (c,) taken as one closure each, at their middle.
 
@@ -126,7 +127,7 @@ class _Middles(NamedTuple):
     covariance: FloatArray
 
     def select(self, which: Indices) -> _Middles:
-        return _Middles(*(column[which] for column in self))
+        return _Middles(*(column[which] for column in vars(self).values()))
 
 
 def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> _Middles:
@@ -154,7 +155,8 @@ def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> 
         turn = se2.rotation(-found.x[2])
         covariance = CORRELATED * np.linalg.inv(found.jac.T @ found.jac)
         rows.append((first, second, found.x, turn @ covariance @ turn.T))
-    return _Middles(*(np.array(column) for column in zip(*rows, strict=True)))
+    columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
+    return _Middles(*columns)
 
 
 class _Rings:

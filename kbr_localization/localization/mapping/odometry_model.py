@@ -4,18 +4,47 @@ The motion between images by an odometry with systematic errors.
 The parameters p (6,), see `calibration`, are to first order: offset, mounting, scales, drift.
 The motion from image t to image t + 1 of a segment is the odometry's increment u_t plus J(u_t) p,
 with random noise whose variances grow with the distance.
+
+Wheels drift and slip; points that are followed from image to image measure the turns of the robot,
+and by them the drift of the wheels is known before any place is shown again. Where too few points
+are seen the wheels alone count.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+import itertools
 
 from kbr_localization import se2
+from kbr_localization.datasets import Dataset
 from kbr_localization.localization import calibration
+from kbr_localization.localization.calibration import twists
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.preparation import LoadableImage
+from kbr_localization.vision.turning import (
+    find_view,
+    Flow,
+    follow,
+    load_small,
+    Points,
+    robust_line,
+    turned,
+    Turns,
+    View,
+)
+from kbr_localization.workers import gathered, Workers
 import numpy as np
+
+_BATCH = 64  # images of a task
+_FEWEST = 30  # pairs of images of a run that tell its drift
+_FLOOR = 1e-8  # rad², so that a standing robot has some variance
+_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step straight ahead
 
 NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
 """Parameters of a robot that does not move sideways."""
@@ -104,3 +133,211 @@ class Wander:
         )
         position = self._position[high] - self._position[low] + np.maximum(lever, 0.0)
         return np.stack([position, position, heading], axis=-1)[:, :, np.newaxis] * np.eye(3)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The `images` (n,) of a map, points that were `followed` between them, and who did it."""
+
+    images: Sequence[LoadableImage]
+    followed: Points
+    workers: Workers
+
+
+@dataclass(frozen=True)
+class CorrectedOdometry:
+    """
+    Odometry (n, 3) with its headings corrected, and what is known of it then.
+
+    `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
+    those on which the camera saw the turn. `view`: of that camera, None where it told nothing.
+    """
+
+    odometry: FloatArray
+    drift: FloatArray
+    prior: Prior
+    share: float = 0.0
+    view: View | None = None
+
+    def summary(self, base: bool = False) -> list[str]:
+        """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
+        lines = []
+        if self.share:
+            found = ', '.join(f'{value:+.4f}' for value in self.drift)
+            lines.append(
+                f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn '
+                f'by {found} rad per metre too much'
+            )
+        deviation = float(self.prior.deviations[OFFSET])
+        if deviation < ROBOT[OFFSET]:
+            offset = float(self.prior.mean[OFFSET])
+            side = 'behind' if offset > 0.0 else 'ahead of'
+            lines.append(
+                f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
+                f'tells, give or take {deviation:.2f} m: the poses are those of '
+                + ('that point' if base else 'the camera')
+            )
+        elif base:
+            lines.append(
+                'warning: the images do not tell how far the camera is ahead of the point whose '
+                f'way the odometry tells: the poses of that point err by {deviation:.2f} m or so'
+            )
+        return lines
+
+
+def watch(
+    datasets: Sequence[Dataset],
+    described: KernelMap,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
+) -> Watched | None:
+    """
+    Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
+
+    `datasets`: the runs of the map. None for runs of several cameras.
+    """
+    if described.cameras:
+        return None
+    images: list[LoadableImage] = []
+    for number, dataset in enumerate(datasets):
+        at = {int(frame.stamp_ns): frame.image for frame in dataset}
+        of_run = described.stamps_ns[described.run_index == number]
+        images += [at[int(stamp)] for stamp in of_run]
+    report = partial(progress or silent, 'following points')
+    workers = workers or Workers()
+    flows = follow_images(images, report, workers)
+    for border in np.flatnonzero(np.diff(described.run_index)):
+        flows[border] = flows[border][:0]
+    return Watched(images, Points.of(flows), workers)
+
+
+def follow_images(
+    images: Sequence[LoadableImage], report: Callable[[int, int], None], workers: Workers
+) -> list[Flow]:
+    """
+    Follow points from each of n images to the next one: n - 1 flows (k, 4).
+
+    None are followed from or to an image that is broken.
+    """
+    # each task begins with the last image of the one before
+    starts = range(0, max(len(images) - 1, 0), _BATCH)
+    tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
+    return gathered(workers, _follow_all, tasks, lambda done: report(done, len(images) - 1))
+
+
+def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+    """Follow points from each of n images to the next one: n - 1 flows (k, 4)."""
+    pictures = [load_small(image) for image in images]
+    return [follow(first, second) for first, second in itertools.pairwise(pictures)]
+
+
+def correct_headings(
+    odometry: FloatArray, run: Indices, points: Points | None
+) -> CorrectedOdometry:
+    """
+    Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
+
+    Without points, or where too few images of each run have some, the odometry is not
+    corrected; nor is it where points and odometry turn differently, as with a camera that looks
+    aside or is upside down.
+    A run of which too few have some has the drift of the others taken out.
+    """
+    runs = int(run.max()) + 1
+    unknown = CorrectedOdometry(odometry, np.zeros(runs), Prior.unknown())
+    steps = se2.between(odometry[:-1], odometry[1:])
+    of_run = np.where(np.diff(run) == 0, run[:-1], -1)
+    view, seen = _seen(points, steps, of_run < 0)
+    members = [np.flatnonzero(of_run == number) for number in range(runs)]
+    if seen is None:
+        return unknown
+    noise, corrected = MotionNoise.default(), odometry.copy()
+    laws = [noise.variances(steps[some])[:, 2] + _FLOOR for some in members]
+    fused = {
+        number: _fused(steps[some], seen.some(some), laws[number])
+        for number, some in enumerate(members)
+        if np.isfinite(seen.angle[some]).sum() >= _FEWEST
+    }
+    if not fused:
+        return unknown
+    # of a run with too few points
+    drifts, uncertain = np.array([drift for *_, drift in fused.values()]).T
+    usual = float(drifts.mean()), float(np.hypot(uncertain.max(), RUN[-1]))
+    before, after, found = 0.0, 0.0, []
+    for number, (some, law) in enumerate(zip(members, laws, strict=True)):
+        unseen = steps[some, 2] - usual[0] * np.hypot(*steps[some, :2].T), law, usual
+        turns, variances, drift = fused.get(number, unseen)
+        own = np.column_stack([steps[some, :2], turns])
+        images = np.flatnonzero(run == number)
+        corrected[images] = se2.chain(odometry[images[0]], own)
+        before, after = before + law.sum(), after + variances.sum()
+        found.append(drift)
+    values, deviations = np.array(found).T
+    if np.abs(values).max() > 3.0 * ROBOT[-1]:
+        return unknown
+    share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
+    prior = _prior(noise, after / before, float(deviations.max()), view)
+    return CorrectedOdometry(corrected, values, prior, share, view)
+
+
+def _prior(noise: MotionNoise, share: float, drift: float, view: View) -> Prior:
+    """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
+    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
+    # the camera itself may seem to turn by 0.002 rad/m, and to be 0.03 m elsewhere
+    deviations[-1] = min(float(np.hypot(drift, 0.002)), ROBOT[-1])
+    spread = float(np.hypot(view.deviation, 0.03))
+    if spread < ROBOT[OFFSET]:
+        mean[OFFSET], deviations[OFFSET] = view.offset, spread
+    less = np.array([1.0, 1.0, share])
+    noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
+    return Prior(noise, mean, deviations)
+
+
+def _seen(
+    points: Points | None, steps: FloatArray, between_runs: np.ndarray
+) -> tuple[View, Turns | None]:
+    """Find the view, and the turns unless the camera looks aside or sees other turns."""
+    # a single image has no way to the next one
+    if points is None or not len(steps):
+        return View(1.0, np.zeros(2)), None
+    by_odometry = np.where(between_runs, np.nan, steps[:, 2])
+    metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
+    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
+    # in turns an offset that is not quite right would bend them; on arcs the focal length takes
+    # up what is wrong, and the sum of all turns is that by the odometry
+    straight = np.abs(steps[:, 2]) < 0.02
+    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, _ARC))
+    on_arcs = find_view(points, by_odometry, metres)
+    # the camera sees other turns than the odometry, or where the robot drives to is out of view
+    if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
+        return view, None
+    return view, turned(points, on_arcs, by_odometry)
+
+
+def _fused(
+    steps: FloatArray, seen: Turns, law: FloatArray
+) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
+    """
+    Find turns (m,) by wheels and camera, their variances (m,), and the wheels' drift.
+
+    `law`: (m,) variances of the wheels' turns. The camera's is what both differ by beyond that.
+    """
+    metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
+    differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
+    # a robust line through the origin, with the prior of robots
+    slope, information = robust_line(metres[known, np.newaxis], differ[known])
+    of_line, usual = float(information[0, 0]), ROBOT[-1] ** -2
+    drift = float(slope[0]) * of_line / (of_line + usual), float((of_line + usual) ** -0.5)
+    differ -= drift[0] * metres
+    spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2
+    least = max(spread - float(np.median(law[known])), 0.1 * spread, _FLOOR)
+    relative = np.where(known, seen.deviation / np.median(seen.deviation[known]), 1.0)
+    camera = least * np.maximum(relative, 1.0) ** 2
+    weight = law / (law + camera)
+    # a wheel has slipped, or the points are on something that moves
+    outlying = np.abs(differ) > 5.0 * np.sqrt(law + camera)
+    # the camera is right where many points agree, unless a fast turn took points for others
+    sure = (seen.agreeing >= 20) & (seen.share > 0.6) & (np.abs(steps[:, 2]) < 0.2)
+    weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
+    weight[~known] = 0.0
+    turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
+    return turns, np.where(weight > 0.0, weight * camera, law), drift

@@ -1,19 +1,22 @@
-"""Images that join a finished map."""
+"""Finished maps that get more images, or keep fewer."""
 
 from dataclasses import replace
 
+from command import invoke
+from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
     GROWN_RUN,
-    is_grown_from,
     NewImage,
     with_images,
 )
-from kbr_localization.localization.map.kernel_map import MapStatistics
+from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.methods.on_map import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
@@ -21,8 +24,13 @@ import pytest
 
 
 @pytest.fixture(scope='module')
-def kernel_map():
-    return tiny_map(30).subset(np.arange(20))
+def whole():
+    return tiny_map(30)
+
+
+@pytest.fixture(scope='module')
+def kernel_map(whole):
+    return whole.subset(np.arange(20))
 
 
 def new_image(kernel_map, index):
@@ -34,13 +42,16 @@ def new_image(kernel_map, index):
 def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
     images = [new_image(kernel_map, 25), new_image(kernel_map, 29)]
     larger = with_images(with_images(kernel_map, images[:1]), images[1:])
-    assert len(larger) == 22 and is_grown_from(larger, kernel_map)
+    assert len(grown_form(kernel_map, larger)) == 22
     assert np.array_equal(np.flatnonzero(grown(larger)), [20, 21])
     assert larger.run_names == ('tiny', GROWN_RUN)
     assert np.array_equal(larger.descriptors[:20], kernel_map.descriptors)
     assert larger.descriptors.dtype == kernel_map.descriptors.dtype
     assert larger.thumbnails[-1] == b'jpeg' and len(larger.thumbnails) == 22
     assert larger.similarities(images[1].descriptor).argmax() == 21
+    # added images are no steps for a filter that learns motion
+    known = FullyNonparametricFilter(larger).controls
+    assert np.array_equal(known, FullyNonparametricFilter(kernel_map).controls)
 
 
 def test_means_of_the_image_kernel_are_those_of_all_images(kernel_map):
@@ -53,12 +64,10 @@ def test_means_of_the_image_kernel_are_those_of_all_images(kernel_map):
 
 def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kernel_map):
     larger = with_images(kernel_map, [new_image(kernel_map, 25)])
-    config = replace(kernel_map.filter_config, image_bandwidth=0.05)
-    statistics = MapStatistics(evidence_limit=9.0)
     tuned = replace(
         kernel_map,
-        filter_config=config,
-        statistics=statistics,
+        filter_config=replace(kernel_map.filter_config, image_bandwidth=0.05),
+        statistics=MapStatistics(evidence_limit=9.0),
         calibration=Calibration(np.full(SIZE, 0.01), np.eye(SIZE)),
         motion_noise=kernel_map.motion_noise.in_metres(2.0),
         baselines={'nearest': {'width': 0.3}},
@@ -67,12 +76,6 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
     for name in ('filter_config', 'statistics', 'calibration', 'motion_noise', 'baselines'):
         assert getattr(taken, name) is getattr(tuned, name)
     assert len(taken) == 21
-
-
-def test_added_images_are_no_steps_for_a_filter_that_learns_motion(kernel_map):
-    larger = with_images(kernel_map, [new_image(kernel_map, 25)])
-    known = FullyNonparametricFilter(larger).controls
-    assert np.array_equal(known, FullyNonparametricFilter(kernel_map).controls)
 
 
 def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):
@@ -100,7 +103,59 @@ def test_what_does_not_fit_the_map_is_refused(kernel_map, change, says):
 
 
 def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
-    assert not is_grown_from(kernel_map.subset(np.arange(1, 20)), kernel_map)
-    assert not is_grown_from(kernel_map.subset(np.arange(10)), kernel_map)
     described_anew = replace(kernel_map, descriptors=kernel_map.descriptors[::-1])
-    assert not is_grown_from(kernel_map, described_anew)
+    for base, other in (
+        (kernel_map, kernel_map.subset(np.arange(1, 20))),
+        (kernel_map, kernel_map.subset(np.arange(10))),
+        (described_anew, kernel_map),
+    ):
+        with pytest.raises(MapError, match='not those of this map'):
+            grown_form(base, other)
+
+
+def test_the_loss_is_that_of_the_images_that_go(whole):
+    pruned, loss = pruning.prune(whole, 8)
+    assert (loss.images, loss.kept, len(pruned)) == (30, 8, 8)
+    points, kept = (se2.to_plane_and_circle(m.poses) for m in (whole, pruned))
+    distance = np.linalg.norm(points[:, np.newaxis] - kept, axis=-1).min(axis=1)
+    assert loss.radius == pytest.approx(distance.max())
+    assert loss.median == pytest.approx(np.median(distance[distance > 0]))
+    assert 0.3 < loss.similarity < 1.0
+    radii = [pruning.prune(whole, count)[1].radius for count in (3, 8, 20, 30)]
+    assert radii == sorted(radii, reverse=True) and radii[-1] == 0.0
+    with pytest.raises(MapError, match='expected at least 1, got 0'):
+        pruning.prune(whole, 0)
+
+
+def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
+    rng = np.random.default_rng(0)
+    poses = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.zeros(3000)])
+    greedy = cover(poses, 400, rng)
+    monkeypatch.setattr(pruning, 'MOST_DISTANCES', 0.0)
+    cells = cover(poses, 400, rng)
+    assert 300 <= len(cells) <= 400 and len(np.unique(cells)) == len(cells)
+    radius, other = (
+        np.linalg.norm(poses[:, np.newaxis] - poses[kept], axis=-1).min(axis=1).max()
+        for kept in (greedy, cells)
+    )
+    assert other < 2.5 * radius
+
+
+def test_no_image_is_kept_twice_where_the_robot_stood():
+    stood = np.concatenate([np.zeros((30, 3)), np.arange(1.0, 21.0)[:, np.newaxis] * [1, 0, 0]])
+    for seed in range(5):
+        kept = cover(stood, 40, np.random.default_rng(seed))
+        assert len(np.unique(kept)) == len(kept) == 40
+        assert set(range(30, 50)) <= set(kept.tolist())
+
+
+def test_the_command_writes_the_map_and_says_what_is_lost(whole, tmp_path):
+    source, out = tmp_path / 'map.h5', tmp_path / 'small.h5'
+    whole.save(source)
+    told = invoke('map', 'prune', source, '--max-images', '9', '--out', out).stdout
+    assert 'farthest dropped image' in told
+    small = KernelMap.load(out)
+    assert len(small) == len(small.thumbnails) == 9
+    assert small.filter_config == whole.filter_config
+    index, value = small.best_match(small.descriptors[4])
+    assert (index, value) == (4, pytest.approx(1.0))
