@@ -161,33 +161,28 @@ def move_map(
     `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
     """
     record = kernel_map.mapping
+    if record is not None:
+        parameters = in_metres(record.parameters, scale, NAMES)
+        record = replace(record.moved(motion, scale), parameters=parameters, aligned=aligned)
     whole = replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
-        mapping=record
-        and replace(
-            record.moved(motion, scale),
-            parameters=in_metres(record.parameters, scale, NAMES),
-            aligned=aligned,
-        ),
-        calibration=kernel_map.calibration.in_metres(scale),
-        statistics=kernel_map.statistics if scale == 1.0 else None,
+        mapping=record,
     )
-    return whole if scale == 1.0 else _rescaled(whole, scale)
-
-
-def _rescaled(whole: KernelMap, scale: float) -> KernelMap:
-    """Put noise and bandwidths of a map into its new metres."""
-    noise = whole.motion_noise.in_metres(scale)
+    if scale == 1.0:
+        return whole
+    noise = kernel_map.motion_noise.in_metres(scale)
     shown = step_variances(whole.poses, whole.controls, whole.next_poses)
     if shown is not None:
         noise = replace(noise, step=np.maximum(noise.step, shown))
     return replace(
         whole,
+        calibration=kernel_map.calibration.in_metres(scale),
         filter_config=KbrConfig(**in_metres_of(asdict(whole.filter_config), scale)),
         baselines={m: in_metres_of(values, scale) for m, values in whole.baselines.items()},
         motion_noise=noise,
+        statistics=None,
     )
 
 
