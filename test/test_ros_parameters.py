@@ -222,7 +222,7 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, say
 def test_filter_parameters_follow_the_map_unless_given(make_node):
     node = make_node(delta=7.0)
     settings = Settings(node)
-    settings.follow_map(KbrConfig(delta=3.0, points=77))
+    settings.follow_map(KbrConfig(delta=3.0, points=77, image_bandwidth=0.4))
     assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
     assert node.get_parameter('points').value == 77
     node.set_parameters([Parameter('points', value=88)])
