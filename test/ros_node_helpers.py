@@ -106,7 +106,6 @@ def set_parameter(ros, name, **value):
     """Set a parameter of the node, e.g. with `double_value=1.0`; the result has a reason."""
     kinds = {'string_value': ParameterType.PARAMETER_STRING}
     kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
-    kinds |= {'integer_value': ParameterType.PARAMETER_INTEGER}
     message = ParameterValue(type=kinds[next(iter(value))], **value)
     request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
     return call(ros, SetParameters, '/localization/set_parameters', request).results[0]

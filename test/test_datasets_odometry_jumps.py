@@ -16,7 +16,7 @@ from kbr_localization.datasets.tracks import (
 )
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.trajectories import odometry_leaps
-from kbr_localization.ros.odometry_buffer import Added, OdometryBuffer
+from kbr_localization.ros.buffers import Added, OdometryBuffer
 import numpy as np
 import pytest
 

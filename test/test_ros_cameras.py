@@ -1,6 +1,7 @@
 """Two cameras from topics to poses: node, recorder and player as processes that talk DDS."""
 
 import array
+import itertools
 
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
@@ -17,10 +18,10 @@ import numpy as np
 import pytest
 from ros_helpers import call, RELIABLE
 from ros_node_helpers import (
-    by_stamp,
     diagnostics,
     drive_until_added,
     is_localized,
+    off_by,
     start_node,
     start_player,
     wait_for_answer,
@@ -65,29 +66,18 @@ def two_camera_world(tmp_path_factory):
     return TinyWorld(run, folder / 'map.h5')
 
 
-def error_at(robot, poses, seconds, delay=0.0):
-    message = by_stamp(poses)[robot.stamp_ns(seconds + delay)]
-    pose = conversions.pose_from_message(message.pose)
-    return float(np.hypot(*(pose - robot.pose(seconds))[:2]))
-
-
-@pytest.mark.parametrize('transport', ['compressed'])
-def test_what_the_player_sends_of_two_cameras_is_localized(ros, two_camera_world, transport):
+def test_what_the_player_sends_of_two_cameras_is_localized(ros, two_camera_world):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    options = {'image_transport': transport}
-    node = start_node(ros, two_camera_world, **TWO, **options)
-    player = start_player(ros, two_camera_world, **options)
+    node = start_node(ros, two_camera_world, image_transport='compressed', **TWO)
+    player = start_player(ros, two_camera_world, image_transport='compressed')
     assert player.wait() == 0, player.output
     assert '80 images' in player.output
-    last = START_NS + 39 * 400_000_000
-    ros.spin_until(lambda: last in by_stamp(poses))
-    pose = conversions.pose_from_message(by_stamp(poses)[last].pose)
-    assert np.hypot(*(pose - straight_reference(39 * 0.4))[:2]) < 0.3
+    pose = wait_for_answer(ros, poses, START_NS + 39 * 400_000_000)
+    assert off_by(pose, straight_reference(39 * 0.4)) < 0.3
     assert node.stop() == 0 and 'Traceback' not in node.output
 
 
-@pytest.mark.parametrize('dead, alive', [('front', 'rear')])
-def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world, dead, alive):
+def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, two_camera_world, no_data_timeout=1.0, **TWO)
@@ -95,13 +85,11 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world,
     robot.wait_for_listeners()
     robot.drive(0.0, 6.0)
     ros.spin_until(lambda: is_localized(reports))
-    robot.dead.add(dead)
-    poses.clear()
+    robot.dead.add('front')
     robot.drive(6.05, 12.0, image_every=0.2)
-    delay = robot.delay if dead == 'front' else 0.0
-    ros.spin_until(lambda: robot.stamp_ns(11.8 + delay) in by_stamp(poses))
-    assert error_at(robot, poses, 11.8, delay) < 0.4
-    going_on = f'no images of {dead}: going on with {alive} alone'
+    pose = wait_for_answer(ros, poses, robot.stamp_ns(11.8 + robot.delay))
+    assert off_by(pose, robot.pose(11.8)) < 0.4
+    going_on = 'no images of front: going on with rear alone'
     ros.spin_until(lambda: going_on in diagnostics(reports, ': input')[0])
     robot.dead.clear()
     robot.drive(12.05, 14.0, image_every=0.2)
@@ -112,19 +100,16 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world,
 def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, two_camera_world, sync_tolerance=0.01, **TWO)
-    robot = TwoCameraRobot(ros, delay=0.1)
+    robot, starts = TwoCameraRobot(ros, delay=0.1), itertools.count(0.0, 0.4)
     robot.wait_for_listeners()
 
     def says_so():
-        robot.drive(says_so.seconds, says_so.seconds + 0.35, image_every=0.2)
-        says_so.seconds += 0.4
+        start = next(starts)
+        robot.drive(start, start + 0.35, image_every=0.2)
         message, values = diagnostics(reports, ': input')
-        if 'raise sync_tolerance' not in message:
-            return False
-        return int(values['images dropped: front: no image of rear near']) > 2
+        dropped = values.get('images dropped: front: no image of rear near', 0)
+        return 'raise sync_tolerance' in message and int(dropped) > 2
 
-    says_so.seconds = 0.0
-    # the message may come with the first dropped image, and stays
     ros.spin_until(says_so)
 
 

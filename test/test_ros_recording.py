@@ -6,8 +6,8 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.errors import DatasetError
+from kbr_localization.ros.buffers import Added
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.odometry_buffer import Added
 from kbr_localization.ros.recording import RecordingSession
 import numpy as np
 import pytest
@@ -195,7 +195,7 @@ def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
     for one in (drive, whole):
         one.go(4.05, 10.0)
         one.session.close()
-    assert (Added.RETURNED.value in drive.session.odometry_counts) == (ahead > 1.0)
+    assert Added.RETURNED.value in drive.session.odometry_counts
     positions, run = drive.positions()
     assert abs(len(positions) - len(whole.positions()[0])) <= 1
     assert np.diff(run.odometry.stamps_ns).max() < 0.11 * SECOND

@@ -1,20 +1,17 @@
 """The saved pose: whole or not at all, and used only where it holds."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import json
 import os
-import threading
-from types import SimpleNamespace
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.localization.calibration import Calibration, SIZE
+from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.saved_pose import (
-    ClockName,
-    default_pose_file,
     load_pose,
-    PoseSaver,
+    pose_file,
+    recent_pose,
     save_pose,
     SavedPose,
 )
@@ -56,21 +53,36 @@ def test_a_power_cut_leaves_the_pose_before_or_after(tmp_path, monkeypatch):
     assert load_pose(path).stamp_ns == 200 * SECOND
 
 
-def test_it_is_carried_forward_by_the_odometry():
-    step = np.array([0.4, 0.1, 0.2])
-    resumed = SAVED.resumed(103 * SECOND, se2.compose(SAVED.odometry, step), max_age=60.0)
-    np.testing.assert_allclose(resumed, se2.compose(SAVED.pose, step))
-
-
-@pytest.mark.parametrize('age_s, x', [(1, 500.0), (30, 0.0)])
-def test_an_odometry_that_was_reset_moves_nothing(age_s, x):
-    resumed = SAVED.resumed((100 + age_s) * SECOND, np.array([x, 0.0, 0.0]), max_age=60.0)
-    np.testing.assert_array_equal(resumed, SAVED.pose)
+def test_it_is_carried_forward_by_the_odometry_unless_that_was_reset():
+    moved = se2.compose(SAVED.odometry, np.array([0.4, 0.1, 0.2]))
+    resumed = SAVED.resumed(103 * SECOND, moved, NodeConfig())
+    np.testing.assert_allclose(resumed, se2.compose(SAVED.pose, np.array([0.4, 0.1, 0.2])))
+    for age_s, x in ((1, 500.0), (30, 0.0)):
+        reset = SAVED.resumed((100 + age_s) * SECOND, np.array([x, 0.0, 0.0]), NodeConfig())
+        np.testing.assert_array_equal(reset, SAVED.pose)
 
 
 @pytest.mark.parametrize('stamp_s', [99, 161])
-def test_it_is_not_used_before_its_time_or_when_it_is_old(stamp_s):
-    assert SAVED.resumed(stamp_s * SECOND, SAVED.odometry, max_age=60.0) is None
+def test_before_its_time_or_when_it_is_old_it_is_used_only_if_asked_for(stamp_s):
+    with pytest.raises(RosError, match='s old, expected 0 to 60 s: raise saved_pose_max_age'):
+        SAVED.resumed(stamp_s * SECOND, SAVED.odometry, NodeConfig())
+    anyway = NodeConfig(initialize_at_saved_pose=True)
+    np.testing.assert_array_equal(SAVED.resumed(stamp_s * SECOND, np.ones(3), anyway), SAVED.pose)
+
+
+def test_an_old_file_is_used_only_if_asked_for_whatever_its_stamp(tmp_path):
+    path, told = tmp_path / 'pose.json', []
+    save_pose(path, SAVED)
+
+    def found(**values):
+        return recent_pose(path, NodeConfig(**values), lambda level, text: told.append(text))
+
+    assert found() is not None and not told
+    os.utime(path, (1e9, 1e9))
+    assert found() is None and 'saved pose not used' in told[0]
+    assert found(initialize_at_saved_pose=True) is not None
+    path.write_text('{')
+    assert found() is None and 'delete the file' in told[1]
 
 
 @pytest.mark.parametrize(
@@ -110,49 +122,10 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         save_pose(tmp_path / 'file' / 'pose.json', SAVED)
 
 
-def test_nodes_of_two_robots_have_two_files(monkeypatch, tmp_path):
+def test_each_node_has_a_file_and_nav2s_name_for_it_is_known(monkeypatch, tmp_path):
     monkeypatch.setenv('ROS_HOME', str(tmp_path))
-    files = {default_pose_file(name) for name in ('/a/localization', '/b/localization')}
+    files = {pose_file(NodeConfig(), name) for name in ('/a/localization', '/b/localization')}
     assert len(files) == 2 and all(tmp_path in file.parents for file in files)
-
-
-def test_an_older_pose_never_takes_the_place_of_the_last_one(tmp_path):
-    path, waiting = tmp_path / 'pose.json', threading.Event()
-    with ThreadPoolExecutor(1) as background:
-        saver = PoseSaver(path, lambda: 1e9, background, lambda level, text: None)
-        background.submit(waiting.wait, 60.0)
-        saver.offer(lambda: SAVED)
-        saver.save(replace(SAVED, stamp_ns=200 * SECOND))
-        waiting.set()
-    assert load_pose(path).stamp_ns == 200 * SECOND
-
-
-def test_nothing_is_saved_at_a_rate_of_zero(tmp_path):
-    saver = PoseSaver(tmp_path / 'pose.json', lambda: 0.0, None, lambda level, text: None)
-    saver.offer(lambda: SAVED)
-    saver.save(SAVED)
-    assert not (tmp_path / 'pose.json').exists()
-
-
-class ClockListener:
-    """As much of a node as a clock's name asks."""
-
-    def __init__(self, *publishers, sim=True):
-        self.publishers, self.sim = publishers, sim
-
-    def get_parameter(self, name):
-        return SimpleNamespace(value=self.sim)
-
-    def get_publishers_info_by_topic(self, topic):
-        return [SimpleNamespace(endpoint_gid=gid) for gid in self.publishers]
-
-
-def test_a_clock_is_named_by_who_publishes_it():
-    node = ClockListener(b'one')
-    clock = ClockName(node)
-    first = clock()
-    assert first == ClockName(ClockListener(b'one'))() != ClockName(ClockListener(b'two'))()
-    node.publishers = ()
-    assert clock() == first, 'a pose that is saved after the simulation has ended is still of it'
-    assert ClockName(ClockListener(sim=False))() == ClockName(ClockListener(sim=False))()
-    assert ClockName(ClockListener())() != ClockName(ClockListener())()
+    nav2 = NodeConfig(saved_pose_filepath=f'{tmp_path}/pose.yaml')
+    assert pose_file(nav2, '/a') == tmp_path / 'pose.yaml.json'
+    assert pose_file(replace(nav2, pose_file=f'{tmp_path}/p'), '/a') == tmp_path / 'p'

@@ -2,14 +2,14 @@
 
 from itertools import count
 
-from geometry_msgs.msg import PoseWithCovarianceStamped, TransformStamped
+from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, LATCHED, RELIABLE
-from ros_node_helpers import by_stamp, change_state, EVERY_IMAGE
+from ros_node_helpers import change_state, EVERY_IMAGE, off_by, wait_for_answer
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -36,13 +36,9 @@ def tf_world(ros, tf2, tiny_world):
 
         def send(self, publisher, parent, child, seconds, pose):
             """Send a transform of a pose (3,)."""
-            message, at = TransformStamped(child_frame_id=child), conversions.pose_to_message(pose)
-            message.header.frame_id = parent
-            message.header.stamp = conversions.ns_to_stamp(self.robot.stamp_ns(seconds))
-            message.transform.translation.x = at.position.x
-            message.transform.translation.y = at.position.y
-            message.transform.rotation = at.orientation
-            publisher.publish(TFMessage(transforms=[message]))
+            stamp_ns = self.robot.stamp_ns(seconds)
+            transform = conversions.transform_message(stamp_ns, parent, child, pose)
+            publisher.publish(TFMessage(transforms=[transform]))
 
         def drive(self, seconds, wheels=None):
             """Drive with the odometry on TF, and wheels that count this part of the metres."""
@@ -66,39 +62,24 @@ def tf_world(ros, tf2, tiny_world):
     return World()
 
 
-def as_pose(transform):
-    move, turn = transform.transform.translation, transform.transform.rotation
-    return np.array([move.x, move.y, 2 * np.arctan2(turn.z, turn.w)])
-
-
-def test_it_leads_from_the_map_to_the_odometry(ros, tf_world):
-    tf_world.start(transform_tolerance=0.5)
-    robot = tf_world.robot
-    robot.drive(0.0, 6.0)
-    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(tf_world.poses))
-    robot.send_odometry(6.05)
-    last_ns = robot.stamp_ns(6.05) + 500_000_000
-    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
-    transform = tf_world.heard()[-1]
-    assert (transform.header.frame_id, transform.child_frame_id) == ('map', 'odom')
-    base = se2.compose(as_pose(transform), robot.odometry_pose(6.0))
-    assert np.hypot(*(base - robot.pose(6.0))[:2]) < 0.3
-
-
 def stamp(transform):
     return conversions.stamp_to_ns(transform.header.stamp)
 
 
-def test_it_is_sent_with_every_odometry_message_and_never_twice_for_one_stamp(ros, tf_world):
-    tf_world.start()
+def test_it_leads_from_the_map_to_the_odometry_and_comes_with_every_odometry(ros, tf_world):
+    tf_world.start(transform_tolerance=0.5)
     robot = tf_world.robot
-    robot.drive(0.0, 4.0)
-    ros.spin_until(lambda: robot.stamp_ns(4.0) in by_stamp(tf_world.poses))
-    tf_world.messages.clear()
-    robot.drive(4.05, 8.0)
-    ros.spin_until(lambda: len(tf_world.heard()) > 60)
-    stamps = [stamp(t) for t in tf_world.heard()]
-    assert np.all(np.diff(stamps) > 0)
+    robot.drive(0.0, 6.0)
+    wait_for_answer(ros, tf_world.poses, robot.stamp_ns(6.0))
+    robot.drive(6.05, 9.0)
+    last_ns = robot.stamp_ns(9.0) + 500_000_000
+    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+    stamps = np.array([stamp(t) for t in tf_world.heard()])
+    assert np.all(np.diff(stamps) > 0) and np.count_nonzero(stamps > robot.stamp_ns(6.5)) > 55
+    transform = tf_world.heard()[-1]
+    assert (transform.header.frame_id, transform.child_frame_id) == ('map', 'odom')
+    base = se2.compose(conversions.pose_from_transform(transform), robot.odometry_pose(9.0))
+    assert off_by(base, robot.pose(9.0)) < 0.3
 
 
 def test_after_a_stray_stamp_that_is_near_enough_to_be_believed_transforms_go_on(ros, tf_world):
@@ -128,14 +109,6 @@ def test_after_a_reset_of_the_odometry_the_old_transform_is_not_sent_again(ros, 
     assert not tf_world.heard()
 
 
-def assert_nothing_more_is_sent(ros, tf_world):
-    ros.spin(0.3)
-    tf_world.messages.clear()
-    tf_world.robot.drive(3.05, 4.0)
-    ros.spin(0.5)
-    assert not tf_world.heard()
-
-
 def test_nothing_is_sent_without_a_belief_and_the_old_transform_not_after_a_start_anew(
     ros, tf_world
 ):
@@ -150,7 +123,11 @@ def test_nothing_is_sent_without_a_belief_and_the_old_transform_not_after_a_star
     ros.spin_until(tf_world.heard)
     for wanted in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
         assert change_state(ros, wanted)
-    assert_nothing_more_is_sent(ros, tf_world)
+    ros.spin(0.3)
+    tf_world.messages.clear()
+    robot.drive(3.05, 4.0)
+    ros.spin(0.5)
+    assert not tf_world.heard()
 
 
 @pytest.mark.parametrize('wheels', [None, 0.7])
@@ -159,15 +136,11 @@ def test_the_odometry_is_that_of_tf_where_tf_has_it(ros, tf_world, wheels):
     tf_world.start()
     robot = tf_world.robot
     tf_world.drive(6.0, wheels)
-    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(tf_world.poses))
-    base = se2.compose(as_pose(tf_world.heard()[-1]), robot.odometry_pose(6.0))
-    assert np.hypot(*(base - robot.pose(6.0))[:2]) < 0.3
-
-
-def test_odometry_of_a_topic_that_is_off_tf_is_told(ros, tf_world):
-    node = tf_world.start(odom_source='topic')
-    tf_world.drive(6.0, wheels=0.7)
-    ros.spin_until(lambda: 'off odom to base_footprint on TF' in node.output)
+    wait_for_answer(ros, tf_world.poses, robot.stamp_ns(6.0))
+    base = se2.compose(
+        conversions.pose_from_transform(tf_world.heard()[-1]), robot.odometry_pose(6.0)
+    )
+    assert off_by(base, robot.pose(6.0)) < 0.3
 
 
 def test_another_sender_of_the_same_transform_is_told(ros, tf_world):

@@ -2,7 +2,7 @@
 Tracks of poses: from samples as they come, without jumps, and the images that lie within them.
 
 Odometry jumps where a driver is restarted or a pose is sent by mistake. The rule is that of the
-node (`ros.odometry_buffer`): a few poses that do not continue the track are left out; more of
+node (`ros.buffers`): a few poses that do not continue the track are left out; more of
 them replace it, and the robot is assumed to have stood still between.
 """
 

@@ -124,16 +124,6 @@ class Tracker:
                 self.used += 1
         return self._estimate()
 
-    def is_doubtful_at(self, odometry: FloatArray) -> bool:
-        """Whether the robot may have left `localized_radius` on the way to an odometry (3,)."""
-        config, start = self.kernel_map.filter_config, self._odometry
-        way = np.zeros(3) if start is None else se2.between(start, odometry)
-        noise = config.noise_scale * self.kernel_map.motion_noise.variances(way)
-        # errors of the heading move the robot aside
-        aside = noise[2] * (way[0] ** 2 + way[1] ** 2) / 3.0
-        variance = self._variance + max(noise[0], noise[1]) + aside
-        return self._mass_inside(variance) < config.localized_mass * self._inside
-
     def _mass_inside(self, variance: float) -> float:
         """Probability of `localized_radius` under a variance of x and y in square metres."""
         radius = self.kernel_map.filter_config.localized_radius

@@ -118,8 +118,8 @@ class NodeConfig(ChangeableConfig):
     max_speed: float = parameter(MAX_SPEED, 'm/s; after faster steps odometry was reset', 0.01)
     max_extrapolation: float = parameter(
         0.1,
-        'seconds by which odometry is extrapolated at most, for images that come more often than '
-        'that; 0 always waits for odometry',
+        'seconds by which odometry is extrapolated at most, for an image when the next one is '
+        'there; 0 always waits for odometry',
         0.0,
         1.0,
     )

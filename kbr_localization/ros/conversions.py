@@ -13,15 +13,16 @@ import math
 from typing import Any
 
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import Pose, PoseArray, PoseWithCovarianceStamped
+from geometry_msgs.msg import Pose, PoseWithCovarianceStamped, TransformStamped
 from kbr_localization.datasets.tables import planar_pose
 from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.localization.localizer import is_covariance
-from kbr_localization.ros.odometry_buffer import SECOND
+from kbr_localization.ros.buffers import SECOND
 from kbr_localization.se2 import FloatArray
 from nav_msgs.msg import Odometry
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import Header
 
 PLANAR = np.ix_([0, 1, 5], [0, 1, 5])
 """Entries of x, y and yaw in the 6x6 covariance of a ROS pose."""
@@ -49,6 +50,11 @@ def ns_to_stamp(stamp_ns: int) -> Time:
     """Stamp of integer nanoseconds."""
     seconds, nanoseconds = divmod(int(stamp_ns), SECOND)
     return Time(sec=seconds, nanosec=nanoseconds)
+
+
+def stamped_header(stamp_ns: int, frame_id: str) -> Header:
+    """Header of a message."""
+    return Header(stamp=ns_to_stamp(stamp_ns), frame_id=frame_id)
 
 
 def pose_to_message(pose: FloatArray) -> Pose:
@@ -88,9 +94,7 @@ def pose_with_covariance(
     stamp_ns: int, frame_id: str, pose: FloatArray, covariance: FloatArray
 ) -> PoseWithCovarianceStamped:
     """Stamped message of a pose (3,) and its covariance (3, 3); z, roll and pitch are zero."""
-    message = PoseWithCovarianceStamped()
-    message.header.stamp = ns_to_stamp(stamp_ns)
-    message.header.frame_id = frame_id
+    message = PoseWithCovarianceStamped(header=stamped_header(stamp_ns, frame_id))
     message.pose.pose = pose_to_message(pose)
     full = np.zeros((6, 6))
     full[PLANAR] = covariance
@@ -98,21 +102,31 @@ def pose_with_covariance(
     return message
 
 
-def pose_array(poses: FloatArray, stamp_ns: int, frame_id: str) -> PoseArray:
-    """Message of poses (n, 3)."""
-    message = PoseArray(poses=[pose_to_message(pose) for pose in poses])
-    message.header.stamp = ns_to_stamp(stamp_ns)
-    message.header.frame_id = frame_id
+def transform_message(
+    stamp_ns: int, frame_id: str, child_frame_id: str, pose: FloatArray
+) -> TransformStamped:
+    """Transform message of the pose (3,) of a frame in another one."""
+    at = pose_to_message(pose)
+    message = TransformStamped(child_frame_id=child_frame_id)
+    message.header = stamped_header(stamp_ns, frame_id)
+    message.transform.translation.x = at.position.x
+    message.transform.translation.y = at.position.y
+    message.transform.rotation = at.orientation
     return message
+
+
+def pose_from_transform(message: TransformStamped) -> FloatArray:
+    """Pose (3,) of a frame in another one; raises RosError as `pose_from_message`."""
+    move, pose = message.transform.translation, Pose(orientation=message.transform.rotation)
+    pose.position.x, pose.position.y = move.x, move.y
+    return pose_from_message(pose)
 
 
 def odometry_message(
     stamp_ns: int, pose: FloatArray, frame_id: str, child_frame_id: str
 ) -> Odometry:
     """Odometry message of a pose (3,) of the base; its velocity is left at zero."""
-    message = Odometry(child_frame_id=child_frame_id)
-    message.header.stamp = ns_to_stamp(stamp_ns)
-    message.header.frame_id = frame_id
+    message = Odometry(header=stamped_header(stamp_ns, frame_id), child_frame_id=child_frame_id)
     message.pose.pose = pose_to_message(pose)
     return message
 
@@ -120,9 +134,7 @@ def odometry_message(
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
     """Raw image message, mono8 of (height, width) or bgr8 of (height, width, 3) uint8."""
     pixels = np.ascontiguousarray(image)
-    message = Image()
-    message.header.stamp = ns_to_stamp(stamp_ns)
-    message.header.frame_id = frame_id
+    message = Image(header=stamped_header(stamp_ns, frame_id))
     message.height, message.width = pixels.shape[:2]
     message.encoding = 'mono8' if pixels.ndim == 2 else 'bgr8'
     message.step = pixels.strides[0]
@@ -133,9 +145,7 @@ def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
 
 def compressed_image_message(encoded: bytes, stamp_ns: int, frame_id: str) -> CompressedImage:
     """Image message of JPEG or PNG bytes."""
-    message = CompressedImage()
-    message.header.stamp = ns_to_stamp(stamp_ns)
-    message.header.frame_id = frame_id
+    message = CompressedImage(header=stamped_header(stamp_ns, frame_id))
     message.format = 'png' if encoded.startswith(b'\x89PNG') else 'jpeg'
     message.data = array.array('B', encoded)
     return message

@@ -1,16 +1,24 @@
-"""What the nodes say about themselves on /diagnostics once a second."""
+"""
+What the nodes say about themselves on /diagnostics once a second, and what is wrong with inputs.
+
+The rules are tables: each row is a condition on the facts, and a line with the remedy. Times are
+monotonic seconds.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+import math
 import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from kbr_localization import se2
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.ros.rules import Debounce, diagnose, Facts, STALE_SECONDS, Topic, Unused
-from kbr_localization.ros.running import Durations, NodeLogger
+from kbr_localization.ros.running import NodeLogger
+from kbr_localization.ros.session import STALE_SECONDS
 import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
@@ -26,6 +34,240 @@ LEVELS = {
     'not localized': ERROR,
     'not on this map': ERROR,
 }
+
+
+@dataclass
+class Topic:
+    """
+    Facts about one input topic, which is listened to since `last`.
+
+    `remedy`: for messages of another type. `exclusive`: only one may publish. `sought`: which of
+    all messages count. `lost`: messages that were sent but did not arrive. `publishers`,
+    `incompatible`, `other_types`: publishers of the topic, those whose QoS does not fit, and types
+    other than the expected one. `sibling`: topic on which images of the other `image_transport`
+    come.
+    """
+
+    name: str
+    type_name: str
+    last: float
+    remedy: str = 'remap the topic'
+    exclusive: bool = False
+    sought: str = ''
+    subscription: Any = None
+    count: int = 0
+    lost: int = 0
+    rate: float = 0.0
+    publishers: int = 0
+    incompatible: int = 0
+    other_types: str = ''
+    sibling: str = ''
+    stamp_ns: int | None = None
+    repeated: int = 0
+    silence: float = 0.0
+    is_silent: bool = False
+    ahead: float = 0.0
+    recent: int = 0
+    sent: int = 0
+    crowded: bool = False
+    _alone: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._history = deque([(self.last, 0, 0)], maxlen=11)
+
+    def saw(self, stamp_ns: int, now: float) -> None:
+        """Count a message."""
+        self.count += 1
+        self.last = now
+        self.repeated = self.repeated + 1 if stamp_ns == self.stamp_ns else 0
+        self.stamp_ns = stamp_ns
+
+    def measure(self, now: float, timeout: float, clock_ns: int) -> None:
+        """Update what holds of the last ten seconds and of now; once a second."""
+        then, count, lost = self._history[0]
+        self._history.append((now, self.count, self.lost))
+        self.recent = self.count - count
+        self.sent = self.recent + self.lost - lost
+        self.rate = self.recent / max(now - then, 1e-3)
+        self.silence = now - self.last
+        self.is_silent = self.silence >= timeout
+        self.ahead = (self.stamp_ns - clock_ns) * 1e-9 if self.stamp_ns and clock_ns else 0.0
+        if not self.exclusive or self.publishers < 2 or self._alone < 0.0:
+            self._alone = now
+        self.crowded = now - self._alone >= 30.0  # DDS may show a killed process that long
+
+    @property
+    def loses(self) -> bool:
+        """Whether a tenth was lost; Fast DDS may count to the end of its numbers."""
+        return 5 <= self.sent - self.recent <= 1_000_000 and self.recent <= 0.9 * self.sent
+
+    @property
+    def why_silent(self) -> str:
+        """Say what is known of the silence, and the remedy."""
+        if self.other_types:
+            return f'published as {self.other_types}, expected {self.type_name}: {self.remedy}'
+        if not self.publishers:
+            other = f', but {self.sibling} has one: set image_transport' if self.sibling else ''
+            return 'publisher count 0' + (other or ': start the sender, or remap the topic')
+        if self.incompatible == self.publishers:
+            which = 'theirs must offer at least what is asked for'
+            return f'QoS incompatible with all {self.publishers} publishers: {which}'
+        remedy = ': check the sender; for raw images also the DDS buffers (config/fastdds.xml)'
+        sought = f' {self.sought}' if self.sought else remedy
+        return f'{self.publishers} publishers, none sends{sought}'
+
+
+class Standstill:
+    """
+    How long the odometry has stood still, by its stamps.
+
+    `driven`: seconds for which its twist, now `speed` in m/s and `turn_rate` in rad/s, was not
+    zero all the same.
+    """
+
+    def __init__(self) -> None:
+        self._since_ns = self._rest_ns = 0
+        self._at: se2.FloatArray | None = None
+        self.seconds = self.driven = self.speed = self.turn_rate = 0.0
+
+    def add(
+        self, stamp_ns: int, pose: se2.FloatArray, speed: float = 0.0, turn_rate: float = 0.0
+    ) -> None:
+        """Take in an odometry pose (3,) and its twist."""
+        moved = math.inf if self._at is None else np.abs(se2.between(self._at, pose)).max()
+        if stamp_ns < self._since_ns or moved > 0.01:
+            self._since_ns, self._rest_ns, self._at = stamp_ns, stamp_ns, pose
+        if max(speed, abs(turn_rate)) < 0.05:
+            self._rest_ns = stamp_ns
+        self.speed, self.turn_rate = speed, turn_rate
+        self.seconds = (stamp_ns - self._since_ns) * 1e-9
+        self.driven = (stamp_ns - self._rest_ns) * 1e-9
+
+
+class StampLead:
+    """
+    By how many seconds the stamps of images lead those of the odometry that arrives then.
+
+    Delays that vary and bursts move single images, a clock that is off moves all: of the last
+    ones it is the lead nearest to zero, zero where they have both signs.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=100)
+
+    def add(self, image_ns: int, odometry_ns: int | None) -> None:
+        """Take in the stamp of an image and of the newest odometry at its arrival."""
+        if image_ns and odometry_ns:
+            self._recent.append((image_ns - odometry_ns) * 1e-9)
+
+    @property
+    def seconds(self) -> float:
+        """Zero for few images: a start stutters."""
+        leads = self._recent if len(self._recent) >= 20 else [0.0]
+        return max(min(leads), 0.0) + min(max(leads), 0.0)
+
+
+@dataclass
+class Facts:
+    """
+    Facts about all inputs of a node.
+
+    `unused_odometry`: messages that could not be used since the last that could, `why_odometry`
+    not. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras send,
+    but never together. `awaits_motion`: what motion is waited for, if it is. `rival`: a transform
+    that another node broadcasts too.
+    """
+
+    image: Topic
+    odometry: Topic
+    standstill: Standstill = field(default_factory=Standstill)
+    lead: StampLead = field(default_factory=StampLead)
+    unused_odometry: int = 0
+    why_odometry: str = ''
+    silent_cameras: str = ''
+    cameras: str = ''
+    unmatched: bool = False
+    awaits_motion: str = ''
+    rival: str = ''
+
+    @property
+    def stands(self) -> bool:
+        """Whether images come in while the odometry has stood still for long."""
+        return self.standstill.seconds >= 10.0 and self.image.silence <= STALE_SECONDS
+
+
+STANDS = '{f.odometry.name}: the pose has stood still for {f.standstill.seconds:.0f} s'
+LEAD = (
+    'stamps of {f.image.name} minus those of {f.odometry.name} as both arrive: '
+    '{f.lead.seconds:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that '
+    'late: an image is paired with the odometry of its stamp, so set the clocks by each other '
+    '(chrony), or see how the drivers stamp'
+)
+TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
+    (
+        lambda t: t.loses,
+        '{t.name}: {t.recent} of {t.sent} messages arrive, the others are lost on the way: set '
+        'the Fast DDS profile (config/fastdds.xml) for the sender too, or send compressed images',
+    ),
+    (lambda t: t.is_silent, 'no data for {t.silence:.0f} s on {t.name}: {t.why_silent}'),
+    (lambda t: t.stamp_ns == 0, '{t.name}: the stamps are zero: fill header.stamp'),
+    (lambda t: t.repeated >= 5, '{t.name}: the stamps do not advance: restart the sender'),
+    (
+        lambda t: abs(t.ahead) >= 10.0,
+        '{t.name}: stamps minus the clock of this node: {t.ahead:+.0f} s: check use_sim_time here '
+        'and at the sender',
+    ),
+    (
+        lambda t: t.crowded,
+        '{t.name}: {t.publishers} publishers, of which only one may send: stop all but one, or '
+        'remap the topic',
+    ),
+)
+"""Of one topic the first rule that holds is told."""
+NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
+    (
+        lambda f: f.silent_cameras,
+        'no images of {f.silent_cameras}: going on with {f.cameras} alone',
+    ),
+    (
+        lambda f: f.unmatched,
+        'no images of {f.cameras} at one time: synchronise the cameras, or raise sync_tolerance',
+    ),
+    (
+        lambda f: f.unused_odometry >= 3,
+        '{f.odometry.name}: none of the last {f.unused_odometry} messages could be used: '
+        '{f.why_odometry}',
+    ),
+    (
+        lambda f: f.standstill.driven >= 5.0,
+        STANDS + ' but its twist says {f.standstill.speed:.2g} m/s and '
+        '{f.standstill.turn_rate:.2g} rad/s: this driver fills the twist only: integrate it '
+        '(robot_localization), or choose another topic',
+    ),
+    (
+        lambda f: f.awaits_motion and f.stands and f.standstill.driven < 5.0,
+        STANDS + ', and {f.awaits_motion}: drive on, or see whether the base driver reads the '
+        'wheels',
+    ),
+    # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
+    (lambda f: not -0.8 <= f.lead.seconds <= 0.5, LEAD),
+    (
+        lambda f: f.rival,
+        'somebody else also sends the transform {f.rival}: stop it (AMCL, SLAM, a static '
+        'publisher), or set tf_broadcast to false here',
+    ),
+)
+"""Of a node all rules that hold are told."""
+
+
+def diagnose(facts: Facts, topics: list[Topic]) -> list[str]:
+    """Return one line for each thing that is wrong."""
+    told = [
+        next((text.format(t=topic) for holds, text in TOPIC_RULES if holds(topic)), '')
+        for topic in topics
+    ]
+    told += [text.format(f=facts) for holds, text in NODE_RULES if holds(facts)]
+    return [line for line in told if line]
 
 
 class StatusPublisher:
@@ -64,33 +306,6 @@ def status(
     )
 
 
-def localization_status(
-    node: Node, estimate: PoseEstimate | None, missing: str, age: float | None
-) -> DiagnosticStatus:
-    """
-    Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why.
-
-    `missing`: what there is no current pose without. `age`: of the pose in seconds.
-    """
-    if estimate is None:
-        text = f'Not localized: {missing or "no image has said where"}'
-        return status(node, 'localization', ERROR, text, {})
-    sd = np.sqrt(np.diag(estimate.covariance)).tolist()
-    values = {'confidence': estimate.confidence, **estimate.diagnostics}
-    values |= dict(zip(('sd x [m]', 'sd y [m]', 'sd heading [rad]'), sd, strict=True))
-    if age is not None:
-        values['age of the pose [s]'] = age
-    text = estimate.status.capitalize()
-    if missing:
-        return status(
-            node, 'localization', DiagnosticStatus.STALE, f'{text}, but: {missing}', values
-        )
-    if estimate.status != 'localized':
-        told = estimate.diagnostics.items()
-        text += ': ' + ', '.join(f'{k} {v:.3g}' for k, v in told if not k.startswith('odometry_'))
-    return status(node, 'localization', LEVELS[estimate.status], text, values)
-
-
 def input_status(
     node: Node,
     topics: list[Topic],
@@ -118,58 +333,35 @@ class Reporter:
 
     def __init__(self, node: Node, localization: Localization, log: NodeLogger) -> None:
         self._node, self._localization, self._log = node, localization, log
-        self._unused, self._namesake = Unused(), Debounce()
+        self._used = self._refused = 0
         self._started = time.monotonic()
-        self._publisher = StatusPublisher(node, self._report)
-        self.destroy = self._publisher.destroy
+        self.destroy = StatusPublisher(node, self._report).destroy
 
     def _report(self) -> list[DiagnosticStatus]:
         now, parts = time.monotonic(), self._localization
-        session, inputs = parts.session, parts.inputs
-        facts = self._facts(now)
+        session, inputs, growing = parts.session, parts.inputs, parts.growing
+        facts, last = inputs.measure(now), session.last
+        lost = last is not None and not last.estimate.localized
+        facts.awaits_motion = 'one view does not tell where' if lost else ''
+        facts.rival = parts.outputs.transforms.rival
         hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
-        unusable = self._unusable(facts.image.name)
         # whoever is started together with the node takes as long as it does
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
             self._log('warning', f'no pose: {missing}', 1.9)
         for hint in hints:
             self._log('warning', hint)
-        # each kind of unusable image is in the log already
-        hints += [unusable] if unusable else []
-        last, map_facts = session.last, parts.growing.facts()
-        estimate = None if last is None or not last.is_known else last.estimate
-        clock_ns = self._node.get_clock().now().nanoseconds
-        age = None if last is None else (clock_ns - last.stamp_ns) * 1e-9
-        failure, text = parts.growing.failure, '{map}: {images} images'.format(**map_facts)
+        unusable = self._unusable(facts.image.name)
+        hints += [unusable] if unusable else []  # each kind of image is in the log already
+        used = {'images answered': session.answered, 'images used': session.used}
+        dropped = session.dropped + inputs.dropped
+        held, failure = growing.facts(), growing.failure
+        text = f'{held["map"]}: {held["images"]} images' + (f', but: {failure}' if failure else '')
         return [
-            localization_status(self._node, estimate, missing or unusable, age),
-            input_status(
-                self._node,
-                inputs.topics,
-                hints,
-                session.dropped + inputs.dropped,
-                session.odometry_counts,
-                {'images answered': session.answered, 'images used': session.used},
-            ),
+            self._localization_status(missing or unusable),
+            input_status(self._node, inputs.topics, hints, dropped, session.odometry_counts, used),
             self._load_status(),
-            status(
-                self._node,
-                'map',
-                WARN if failure else OK,
-                f'{text}, but: {failure}' if failure else text,
-                map_facts,
-            ),
+            status(self._node, 'map', WARN if failure else OK, text, held),
         ]
-
-    def _facts(self, now: float) -> Facts:
-        parts, session = self._localization, self._localization.session
-        facts = parts.inputs.facts(now)
-        facts.not_localized = session.last is not None and not session.last.estimate.localized
-        facts.rival = parts.outputs.transforms.has_rival
-        here = (self._node.get_name(), self._node.get_namespace())
-        count = self._node.get_node_names_and_namespaces().count(here)
-        facts.namesake = self._namesake(count > 1, now)
-        return facts
 
     def _missing(self, now: float, facts: Facts) -> str:
         """Say what keeps the node from giving a pose right now, or nothing."""
@@ -190,27 +382,51 @@ class Reporter:
         if session.last is None:
             return f'{image.name} and {odometry.name} come in, but no image could be used yet'
         age = now - session.last.image.received
-        if age > STALE_SECONDS:
-            return f'no image on {image.name} could be used for {age:.0f} s'
-        return ''
+        return f'no image on {image.name} could be used for {age:.0f} s' * (age > STALE_SECONDS)
 
     def _unusable(self, topic: str) -> str:
-        """Return why none of the last images could be used; empty if one could."""
+        """Return why three or more images could not be used since the last that could."""
         session = self._localization.session
         refused = session.dropped['broken image'] + session.dropped['unusable image']
-        count = self._unused(session.used, refused)
-        why = session.tracker.last_error or 'see the log'
-        return f'{topic}: none of the last {count} images could be used: {why}' if count else ''
+        if session.used != self._used:
+            self._used, self._refused = session.used, refused
+        count, why = refused - self._refused, session.tracker.last_error or 'see the log'
+        return f'{topic}: none of the last {count} images could be used: {why}' * (count >= 3)
+
+    def _localization_status(self, missing: str) -> DiagnosticStatus:
+        """
+        Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why.
+
+        `missing`: what there is no current pose without.
+        """
+        last = self._localization.session.last
+        if last is None or not last.is_known:
+            text = f'Not localized: {missing or "no image has said where"}'
+            return status(self._node, 'localization', ERROR, text, {})
+        estimate: PoseEstimate = last.estimate
+        sd = np.sqrt(np.diag(estimate.covariance)).tolist()
+        values = {'confidence': estimate.confidence, **estimate.diagnostics}
+        values |= dict(zip(('sd x [m]', 'sd y [m]', 'sd heading [rad]'), sd, strict=True))
+        clock_ns = self._node.get_clock().now().nanoseconds
+        values['age of the pose [s]'] = (clock_ns - last.stamp_ns) * 1e-9
+        text, level = estimate.status.capitalize(), LEVELS[estimate.status]
+        if missing:
+            text, level = f'{text}, but: {missing}', DiagnosticStatus.STALE
+        elif not estimate.localized:
+            told = estimate.diagnostics.items()
+            why = ', '.join(f'{k} {v:.3g}' for k, v in told if not k.startswith('odometry_'))
+            text = f'{text}: {why}'
+        return status(self._node, 'localization', level, text, values)
 
     def _load_status(self) -> DiagnosticStatus:
-        outputs = self._localization.outputs
-        durations: dict[str, Durations] = {
-            'processing': outputs.processing,
-            'latency': outputs.latency,
-            'callbacks': self._localization.callback_durations,
+        parts = self._localization
+        durations = {
+            'processing': parts.outputs.processing,
+            'latency': parts.outputs.latency,
+            'callbacks': parts.callback_durations,
         }
         found = {kind: values.milliseconds() for kind, values in durations.items()}
-        values: dict[str, Any] = {'images waiting': len(self._localization.session.feed.queue)}
+        values: dict[str, Any] = {'images waiting': len(parts.session.feed.queue)}
         for kind, times in found.items():
             values |= {f'{kind} {what} [ms]': value for what, value in times.items()}
         text = ', '.join(f'{kind} {times["p95"]:.0f} ms' for kind, times in found.items() if times)

@@ -1,7 +1,12 @@
-"""What a node listens to: images and odometry. Callbacks only convert and hand on."""
+"""
+What a node listens to: images, and odometry from a topic or from TF.
+
+Callbacks only convert and hand on. `OdometrySource` is all that knows where the odometry is from.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -19,22 +24,16 @@ from kbr_localization.datasets.images import (
 )
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, RosError
-from kbr_localization.ros.conversions import pose_from_message, stamp_to_ns, type_name
-from kbr_localization.ros.odometry_buffer import (
-    Added,
-    Coverage,
-    OdometryBuffer,
-    SECOND,
-    Stamped,
-)
-from kbr_localization.ros.rules import Facts, StampLead, Standstill, Topic, Unused
+from kbr_localization.ros import conversions
+from kbr_localization.ros.buffers import Added, Stamped
+from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
+from kbr_localization.ros.diagnostics import Facts, StampLead, Standstill, Topic
 from kbr_localization.ros.running import NodeLogger
-from kbr_localization.ros.transforms import TF_QOS, TransformListener
 from nav_msgs.msg import Odometry
 import numpy as np
-from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
 from rclpy.qos import (
+    DurabilityPolicy,
     qos_check_compatible,
     qos_profile_sensor_data,
     QoSCompatibility,
@@ -42,6 +41,7 @@ from rclpy.qos import (
     ReliabilityPolicy,
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
 try:
@@ -50,8 +50,9 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 COMPRESSED = '/compressed'
-UNMATCHED_SECONDS = 3.0
-"""Without images of all cameras at one time, after which something must be wrong."""
+TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
+STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,12 @@ class MessageImage:
 
     def __call__(self) -> np.ndarray:
         """Decode the image; raises DatasetError."""
-        message = self.message
-        if isinstance(message, CompressedImage):
-            check_compressed_format(message.format, self.name)
-            return decode_image(bytes(message.data), self.name)
-        return decode_raw_image(
-            message.encoding,
-            message.height,
-            message.width,
-            message.step,
-            message.data,
-            self.name,
-            bool(message.is_bigendian),
-        )
+        m = self.message
+        if isinstance(m, CompressedImage):
+            check_compressed_format(m.format, self.name)
+            return decode_image(bytes(m.data), self.name)
+        layout = (m.encoding, m.height, m.width, m.step, m.data)
+        return decode_raw_image(*layout, self.name, bool(m.is_bigendian))
 
     @property
     def name(self) -> str:
@@ -100,28 +94,41 @@ def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
         return create()
     except UnsupportedEventTypeError:
         raise
-    except InvalidTopicNameException as error:
-        reason = str(error).partition('\n')[0].rstrip(':')
+    except Exception as error:  # rclpy raises anything for a wrong QoS
+        given = node.get_parameters_by_prefix('qos_overrides').items()
+        own = {k.rpartition('.')[2]: v.value for k, v in given if f'/{topic}.' in k}
+        values = ''.join(f', got {key} {value!r}' for key, value in own.items())
+        why = str(error).partition('\n')[0].rstrip(':')
         raise ConfigurationError(
-            f'cannot use topic {topic!r}: {reason}: correct its name, as in front/image'
+            f'cannot use topic {topic!r}: {why}: expected a name such as front/image, one type of '
+            "message on it, and qos_overrides such as reliability 'reliable' or depth 10" + values
         ) from error
-    # rclpy raises anything for a wrong QoS
-    except Exception as error:
-        name = node.resolve_topic_name(topic)
-        if 'incompatible type' in str(error):
-            raise ConfigurationError(
-                f'cannot use {topic!r} on {name}: the node has messages of another type there: '
-                'remap one of them to a topic of its own'
-            ) from error
-        prefix = f'qos_overrides.{name}.subscription'
-        given = node.get_parameters_by_prefix(prefix)
-        if not given:
-            raise
-        values = ', '.join(f'{key} {item.value!r}' for key, item in given.items())
-        raise ConfigurationError(
-            f'cannot listen to {name}: expected parameters {prefix} such as reliability '
-            f"'reliable' or 'best_effort' and depth 10, got {values}: correct or remove them"
-        ) from error
+
+
+def subscribe(
+    node: Node, message_type: Any, name: str, take: Callable[[Any], None], qos: QoSProfile
+) -> Topic:
+    """Subscribe, and return what is known of the topic; raises ConfigurationError as `listen`."""
+    topic = Topic(name, type_name(message_type), time.monotonic())
+
+    def count_lost(event: Any) -> None:
+        topic.lost = event.total_count
+
+    create = partial(
+        node.create_subscription,
+        message_type,
+        name,
+        take,
+        copy(qos),  # parameters change it for this topic only
+        qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+    )
+    try:
+        events = SubscriptionEventCallbacks(message_lost=count_lost)
+        topic.subscription = listen(node, name, partial(create, event_callbacks=events))
+    except UnsupportedEventTypeError:
+        topic.subscription = listen(node, name, create)  # a DDS that does not count them
+    topic.name = topic.subscription.topic_name
+    return topic
 
 
 def look_at_publishers(node: Node, topic: Topic, qos: QoSProfile) -> None:
@@ -136,15 +143,177 @@ def look_at_publishers(node: Node, topic: Topic, qos: QoSProfile) -> None:
     topic.other_types = ', '.join(sorted(others))
 
 
+class TransformListener:
+    """
+    The newest planar transforms: of /tf_static, and of the map or odometry frame on /tf.
+
+    `type`: of the messages, None without tf2_msgs. `links`: by frame its parent, the stamp in
+    nanoseconds (0 of a static one) and the pose (3,). `callbacks` are called after each message.
+    """
+
+    def __init__(self, node: Node, config: Any, log: Callable[[str, str], None]) -> None:
+        self._node, self._log = node, log
+        # as a message has them
+        self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
+        self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
+        self.links: dict[str, tuple[str, int, se2.FloatArray]] = {}
+        self.callbacks: list[Callable[[], None]] = []
+        self.subscriptions: list[Any] = []
+        if self.type is not None:
+            self.subscriptions = [
+                node.create_subscription(self.type, '/tf', self._take_raw, TF_QOS, raw=True),
+                node.create_subscription(self.type, '/tf_static', self._take_static, STATIC_QOS),
+            ]
+
+    def topic(self, sought: str) -> Topic:
+        """Facts about /tf for who seeks a transform there; raises RosError without tf2_msgs."""
+        if self.type is None:
+            raise RosError(f'{sought} on /tf needs tf2_msgs: install it, or listen to a topic')
+        name = self.subscriptions[0].topic_name
+        return Topic(name, type_name(self.type), time.monotonic(), sought=sought)
+
+    def destroy(self) -> None:
+        """Stop listening."""
+        for subscription in self.subscriptions:
+            self._node.destroy_subscription(subscription)
+
+    def pose(self, parent: str, frame: str) -> Stamped | None:
+        """Look up the newest stamp and place (3,) of a frame in one above it; None without."""
+        newest_ns, pose = 0, np.zeros(3)
+        for _ in self.links:  # a tree with a circle has no top
+            if frame not in self.links:
+                return None
+            frame, stamp_ns, step = self.links[frame]
+            newest_ns, pose = max(newest_ns, stamp_ns), se2.compose(step, pose)
+            if frame == parent:
+                return newest_ns, pose
+        return None
+
+    def _take_raw(self, data: bytes) -> None:
+        # reading those of many joints would take a tenth of a core
+        if any(frame in data for frame in self._frames):
+            self._take(deserialize_message(data, self.type))
+
+    def _take_static(self, message: Any) -> None:
+        self._take(message, static=True)
+
+    def _take(self, message: Any, static: bool = False) -> None:
+        for transform in message.transforms:
+            parent, child = transform.header.frame_id, transform.child_frame_id
+            stamp_ns = 0 if static else stamp_to_ns(transform.header.stamp)
+            try:
+                link = (parent.lstrip('/'), stamp_ns, conversions.pose_from_transform(transform))
+                self.links[child.lstrip('/')] = link
+            except RosError as error:
+                self._log('warning', f'transform not used: {parent} to {child}: {error}')
+        for callback in self.callbacks:
+            callback()
+
+
+class OdometrySource:
+    """
+    The odometry of a robot, from the topic `odom` or from TF, as `odom_source` says.
+
+    With 'auto' it is that of the topic until TF has one. `topic`: facts about where it comes from.
+    `frame`: the one that it moves. `newest`: its last stamp and pose (3,). `unused`: messages that
+    could not be used since the last that could. `on_newest` gets the stamp of each newest pose,
+    and whether the last one was a stray.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        config: Any,
+        session: Any,
+        log: NodeLogger,
+        listener: TransformListener,
+        on_newest: Callable[[int, bool], None],
+    ) -> None:
+        self._node, self._config, self._session, self._log = node, config, session, log
+        self._listener, self._on_newest = listener, on_newest
+        self.newest: Stamped | None = None
+        self.frame, self._of_tf = '', False
+        self.standstill, self.unused, self.why_unused = Standstill(), 0, ''
+        self._sought = f'{config.odom_frame_id} to {config.base_frame_id}'
+        if config.odom_source == 'tf':
+            self.topic = listener.topic(self._sought)
+        else:
+            self.topic = subscribe(node, Odometry, 'odom', self._take_message, ODOMETRY_QOS)
+            self.topic.exclusive = True
+        if config.odom_source != 'topic':
+            listener.callbacks.append(self._take_transforms)
+
+    def _take_message(self, message: Odometry) -> None:
+        stamp_ns = stamp_to_ns(message.header.stamp)
+        self.topic.saw(stamp_ns, time.monotonic())
+        self._check_frames(message.header.frame_id, message.child_frame_id)
+        try:
+            pose = conversions.pose_from_message(message.pose.pose)
+        except RosError as error:
+            self._session.odometry_counts['not usable'] += 1
+            self.unused, self.why_unused = self.unused + 1, str(error)
+            self._log('warning', f'odometry not used: {error}')
+            return
+        self.unused, self.frame = 0, message.child_frame_id.lstrip('/')
+        linear, angular = message.twist.twist.linear, message.twist.twist.angular
+        self.standstill.add(stamp_ns, pose, math.hypot(linear.x, linear.y), angular.z)
+        self._add(stamp_ns, pose)
+
+    def _take_transforms(self) -> None:
+        """Take the odometry from TF if it has a newer one, and from then on."""
+        odom = self._config.odom_frame_id
+        for frame in filter(None, (self._config.base_frame_id, self.frame)):
+            found = self._listener.pose(odom, frame)
+            if found is not None and found[0]:  # static ones alone tell no motion
+                break
+        else:
+            return
+        changes = not self._of_tf or frame != self.frame
+        if not changes and self.newest is not None and found[0] == self.newest[0]:
+            return
+        anew = changes and self.newest is not None
+        if changes:
+            self._log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
+            self.destroy()
+            self.topic, self.frame = self._listener.topic(self._sought), frame
+            self._of_tf = True
+        self.topic.saw(found[0], time.monotonic())
+        self.standstill.add(*found)
+        self._add(*found, anew)
+
+    def _add(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> None:
+        self.newest = (stamp_ns, pose)
+        outcome = self._session.add_odometry(stamp_ns, pose, anew)
+        if outcome.leads:
+            self._on_newest(stamp_ns, outcome is Added.RETURNED)
+
+    def destroy(self) -> None:
+        """Stop listening to the topic."""
+        if self.topic.subscription is not None:
+            self._node.destroy_subscription(self.topic.subscription)
+
+    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
+        expected, base = self._config.odom_frame_id, self._config.base_frame_id
+        if frame_id.lstrip('/') != expected:
+            self._log.once(
+                'warning',
+                f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
+                'the transform would hang in the air; set one of them',
+            )
+        if base and child_frame_id and child_frame_id.lstrip('/') != base:
+            self._log.once(
+                'info',
+                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
+                'taken to be at the same place in the plane',
+            )
+
+
 class Inputs:
     """
-    Subscriptions of images and odometry that feed a session, and facts about them.
+    Images and odometry that feed a session, and facts about them.
 
-    `config`: a NodeConfig or RecorderConfig. `session` has `add_image`, `add_odometry` and
-    `odometry_counts`. Images of several cameras are handed on together. `active`: whether images
-    are handed on. `on_odometry` gets the stamp of each newest odometry, and whether the last one
-    was a stray. `newest`: its stamp and pose (3,). `base`: the frame whose odometry is taken from
-    `listener`, empty while the topic is used.
+    `config`: a NodeConfig or RecorderConfig. `session` has `add_image` and `add_odometry`. Images
+    of several cameras are handed on together. `active`: whether images are handed on.
     """
 
     def __init__(
@@ -156,39 +325,22 @@ class Inputs:
         listener: TransformListener,
         on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
     ) -> None:
-        self._node, self._config, self._session, self._log = node, config, session, log
-        self._listener, self._on_odometry, self._active = listener, on_odometry, False
+        self._node, self._config, self._session = node, config, session
+        self._listener, self._active = listener, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
             self.cameras, config.sync_tolerance
         )
-        self._matched = time.monotonic()
-        self._subscriptions: dict[str, Any] = {}
+        self._matched, self._lead = time.monotonic(), StampLead()
         compressed = config.image_transport == 'compressed'
-        image_type: Any = CompressedImage if compressed else Image
-        self._images = []
+        message_type: Any = CompressedImage if compressed else Image
+        self._images: list[Topic] = []
         for index, topic in enumerate(config.image_topics or ['image']):
-            ending = COMPRESSED if compressed and not topic.endswith(COMPRESSED) else ''
-            take = partial(self._take_image, index)
-            self._images.append(
-                self._subscribe(image_type, topic + ending, take, qos_profile_sensor_data)
-            )
-            self._images[-1].type_remedy = 'set image_transport'
-        self.newest: Stamped | None = None
-        self.base = self._child_frame = ''
-        self._other_source = False
-        self._checked: Stamped | None = None
-        self._tf_track = OdometryBuffer(5 * SECOND)
-        if config.odom_source == 'tf':
-            self.odometry = self._topic_of_transforms()
-        else:
-            qos = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
-            self.odometry = self._subscribe(Odometry, 'odom', self._take_odometry, qos)
-            self.odometry.exclusive = True
-        listener.callbacks.append(self._take_transforms)
-        self._refused, self._why_refused = 0, ''
-        self._unused = Unused()
-        self._lead, self.standstill = StampLead(), Standstill()
+            name = topic + COMPRESSED * (compressed and not topic.endswith(COMPRESSED))
+            take, qos = partial(self._take_image, index), qos_profile_sensor_data
+            self._images.append(subscribe(node, message_type, name, take, qos))
+            self._images[-1].remedy = 'set image_transport'
+        self.odometry = OdometrySource(node, config, session, log, listener, on_odometry)
 
     @property
     def active(self) -> bool:
@@ -202,64 +354,58 @@ class Inputs:
             self._synchronizer.clear('waited for other cameras at the end')
 
     @property
-    def image(self) -> Topic:
-        """Return the image topic that sent last."""
-        return max(self._images, key=lambda topic: topic.last or 0.0)
-
-    @property
     def topics(self) -> list[Topic]:
         """Return the topics that are listened to."""
-        return [*self._images, self.odometry]
+        return [*self._images, self.odometry.topic]
 
     @property
-    def frame(self) -> str:
-        """Return the frame that the odometry moves."""
-        return self.base or self._child_frame
-
-    @property
-    def dropped(self) -> Any:
+    def dropped(self) -> Counter[str]:
         """Count images that found none of the other cameras to go with, by reason."""
         return self._synchronizer.dropped
 
     def destroy(self) -> None:
         """Stop listening."""
-        for subscription in self._subscriptions.values():
-            self._node.destroy_subscription(subscription)
+        self._listener.destroy()
+        self.odometry.destroy()
+        for topic in self._images:
+            self._node.destroy_subscription(topic.subscription)
 
-    def facts(self, now: float) -> Facts:
-        """Measure the topics and return what is known of the inputs; once a second."""
+    def _take_image(self, camera: int, message: Any) -> None:
+        stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
+        self._images[camera].saw(stamp_ns, now)
+        self._lead.add(stamp_ns, self.odometry.topic.stamp_ns)
+        image = MessageImage(message)
+        if not self._active:
+            self._matched = now
+        elif not self.cameras:
+            self._session.add_image(stamp_ns, image)
+        else:
+            for moment_ns, images in self._synchronizer.add(camera, stamp_ns, image):
+                self._matched = now
+                self._session.add_image(moment_ns, LazyImages(images))
+
+    def measure(self, now: float) -> Facts:
+        """Look at the topics and return what is known of the inputs; once a second."""
         clock_ns = self._node.get_clock().now().nanoseconds
         for topic in self.topics:
-            subscription = self._subscriptions.get(topic.name)
-            look_at_publishers(
-                self._node, topic, subscription.qos_profile if subscription else TF_QOS
-            )
+            qos = topic.subscription.qos_profile if topic.subscription else TF_QOS
+            look_at_publishers(self._node, topic, qos)
             topic.measure(now, self._config.no_data_timeout, clock_ns)
         for topic in self._images:
             topic.sibling = '' if topic.publishers else self._sibling(topic.name)
-        stamped = self.image.repeated < 5 and self.odometry.repeated < 5
-        self._lead.measure(now, 1.0 / max(self.odometry.rate, 1.0))
-        silent = self._synchronizer.silent if self.cameras else []
-        lively = [topic.silent_for(now) < UNMATCHED_SECONDS for topic in self._images]
-        unmatched = self.active and now - self._matched > UNMATCHED_SECONDS
+        source, silent = self.odometry, self._synchronizer.silent if self.cameras else []
+        lively = [topic.silence < 3.0 for topic in self._images]
+        unmatched = self.cameras and not silent and self._active and now - self._matched > 3.0
         return Facts(
-            self.image,
-            self.odometry,
-            self.standstill,
-            self._lead if stamped else StampLead(),
-            unused_odometry=self._unused(self.odometry.count - self._refused, self._refused),
-            why_odometry=self._why_refused,
+            max(self._images, key=lambda topic: topic.last),
+            source.topic,
+            source.standstill,
+            self._lead,
+            source.unused,
+            source.why_unused,
             silent_cameras=', '.join(silent) if any(lively) else '',
             cameras=', '.join(name for name in self.cameras if name not in silent),
-            unmatched=bool(self.cameras) and not silent and all(lively) and unmatched,
-            sync_tolerance=self._config.sync_tolerance,
-            off_tf=self._off_tf(),
-            frames=(
-                self._config.global_frame_id,
-                self._config.odom_frame_id,
-                self._config.base_frame_id,
-            ),
-            node=self._node.get_fully_qualified_name(),
+            unmatched=bool(unmatched) and all(lively),
         )
 
     def _sibling(self, topic: str) -> str:
@@ -269,128 +415,3 @@ class Inputs:
         found = self._node.get_publishers_info_by_topic(other)
         name = type_name(Image if raw else CompressedImage)
         return other if name in {info.topic_type for info in found} else ''
-
-    def _subscribe(
-        self, message_type: Any, name: str, take: Callable[[Any], None], qos: QoSProfile
-    ) -> Topic:
-        create = partial(
-            self._node.create_subscription,
-            message_type,
-            name,
-            take,
-            copy(qos),  # parameters change it for this topic only
-            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-        )
-        topic = Topic(name, type_name(message_type), time.monotonic())
-
-        def count_lost(event: Any) -> None:
-            topic.lost = event.total_count
-
-        try:
-            events = SubscriptionEventCallbacks(message_lost=count_lost)
-            subscription = listen(self._node, name, partial(create, event_callbacks=events))
-        except UnsupportedEventTypeError:
-            subscription = listen(self._node, name, create)  # a DDS that does not count them
-        topic.name = subscription.topic_name
-        self._subscriptions[topic.name] = subscription
-        return topic
-
-    def _take_image(self, camera: int, message: Any) -> None:
-        stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
-        self._images[camera].saw(stamp_ns, now)
-        self._lead.add(now, stamp_ns, self.odometry.stamp_ns)
-        if not self._active:
-            self._matched = now
-        elif not self.cameras:
-            self._session.add_image(stamp_ns, MessageImage(message))
-        else:
-            for moment_ns, images in self._synchronizer.add(
-                camera, stamp_ns, MessageImage(message)
-            ):
-                self._matched = now
-                self._session.add_image(moment_ns, LazyImages(images))
-
-    def _take_odometry(self, message: Odometry) -> None:
-        stamp_ns = stamp_to_ns(message.header.stamp)
-        self.odometry.saw(stamp_ns, time.monotonic())
-        self._check_frames(message.header.frame_id, message.child_frame_id)
-        try:
-            pose = pose_from_message(message.pose.pose)
-        except RosError as error:
-            self._session.odometry_counts['not usable'] += 1
-            self._refused, self._why_refused = self._refused + 1, str(error)
-            self._log('warning', f'odometry not used: {error}')
-            return
-        self._child_frame = message.child_frame_id.lstrip('/')
-        twist = message.twist.twist
-        speed = math.hypot(twist.linear.x, twist.linear.y)
-        self._add_odometry(stamp_ns, pose, speed, twist.angular.z)
-
-    def _take_transforms(self) -> None:
-        """Take the odometry from TF if it has a newer one, and from then on."""
-        config = self._config
-        for frame in filter(None, (config.base_frame_id, self._child_frame)):
-            found = self._listener.pose(config.odom_frame_id, frame)
-            if found is not None and found[0]:  # static ones alone tell no motion
-                break
-        else:
-            return
-        if config.odom_source == 'topic':
-            self._tf_track.add(*found)
-        elif frame != self.base or self.newest is None or found[0] != self.newest[0]:
-            if frame != self.base:
-                self._use_transforms(frame)
-            self.odometry.saw(found[0], time.monotonic())
-            self._add_odometry(*found)
-            self._other_source = False
-
-    def _use_transforms(self, frame: str) -> None:
-        """Take the odometry of a frame from TF and stop listening to the topic."""
-        text = f'the odometry is that of TF, {self._config.odom_frame_id} to {frame}'
-        self._log('info', text, 0.0)
-        self._other_source, self.base = self.newest is not None, frame
-        subscription = self._subscriptions.pop(self.odometry.name, None)
-        if subscription is not None:
-            self._node.destroy_subscription(subscription)
-        self.odometry = self._topic_of_transforms()
-
-    def _topic_of_transforms(self) -> Topic:
-        if self._listener.type is None:
-            raise RosError("odom_source 'tf' needs tf2_msgs: install it, or set 'topic'")
-        name, kind = self._listener.subscriptions[0].topic_name, type_name(self._listener.type)
-        sought = f'{self._config.odom_frame_id} to {self._config.base_frame_id}'
-        return Topic(name, kind, time.monotonic(), sought=sought)
-
-    def _off_tf(self) -> float:
-        """Metres or radians between the topic's pose of a second ago and TF's."""
-        checked, self._checked = self._checked, self.newest
-        if checked is None or self._tf_track.coverage(checked[0]) is not Coverage.READY:
-            return 0.0
-        step = se2.between(self._tf_track.at(checked[0]), checked[1])
-        return max(math.hypot(step[0], step[1]), abs(float(step[2])))
-
-    def _add_odometry(
-        self, stamp_ns: int, pose: se2.FloatArray, speed: float = 0.0, turn_rate: float = 0.0
-    ) -> None:
-        self.newest = (stamp_ns, pose)
-        self.standstill.add(stamp_ns, pose, speed, turn_rate)
-        outcome = self._session.add_odometry(stamp_ns, pose, self._other_source)
-        # a stray stamp from the future on /tf would make listeners refuse all that follows
-        if outcome.leads and self._active:
-            self._on_odometry(stamp_ns, outcome is Added.RETURNED)
-
-    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
-        expected = self._config.odom_frame_id
-        if frame_id.lstrip('/') != expected:
-            self._log.once(
-                'warning',
-                f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
-                'the transform would hang in the air; set one of them',
-            )
-        base = self._config.base_frame_id
-        if base and child_frame_id and child_frame_id.lstrip('/') != base:
-            self._log.once(
-                'info',
-                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
-                'taken to be at the same place in the plane',
-            )

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 import secrets
 import time
-import traceback
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError, MapError, RosError
-from kbr_localization.files import expanded
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.config import NodeConfig, parse_map_files
+from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.diagnostics import Reporter
 from kbr_localization.ros.growing import GrowingMap
-from kbr_localization.ros.image_queue import Feed, ImageQueue
-from kbr_localization.ros.inputs import Inputs
+from kbr_localization.ros.inputs import Inputs, TransformListener
 from kbr_localization.ros.maps import MapInUse, read_map
-from kbr_localization.ros.odometry_buffer import OdometryBuffer, SECOND
 from kbr_localization.ros.outputs import Outputs
 from kbr_localization.ros.parameters import Settings
 from kbr_localization.ros.running import Durations, format_counts, NodeLogger, Worker
-from kbr_localization.ros.saved_pose import (
-    ClockName,
-    default_pose_file,
-    load_pose,
-    PoseSaver,
-    SavedPose,
-    too_old,
-)
-from kbr_localization.ros.session import Answer, GivenPose, InitialPoseSources, Session
-from kbr_localization.ros.transforms import TransformListener
+from kbr_localization.ros.saved_pose import pose_file, recent_pose, save_pose, SavedPose
+from kbr_localization.ros.session import Answer, GivenPose, Session
 import numpy as np
 from rclpy.node import Node
 
@@ -55,41 +42,32 @@ class Localization:
         self._node, self.settings, self._log = node, settings, log
         self.callback_durations = callback_durations
         config = settings.config
-        path = pose_file(config, node)
-        saved = recent_pose(path, config, log)
+        self._pose_file = pose_file(config, node.get_fully_qualified_name())
+        self._pose_saved = time.monotonic()
+        self._unsaved: SavedPose | None = None
+        saved = recent_pose(self._pose_file, config, log)
         in_use = self._first_map(saved)
         settings.follow_map(in_use.kernel_map.filter_config)
-        # callbacks wait neither for the disk nor for a map
-        self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
-        self.in_background = self._background.submit
-        self.growing = GrowingMap(in_use, lambda: settings.config, self._background, log)
-        self._clock = ClockName(node)
-        self._poses = PoseSaver(
-            path, lambda: settings.config.save_pose_rate, self._background, log
-        )
-        self._feed = Feed(
-            OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
-            ImageQueue(config.image_queue, config.image_backlog),
-            round(config.max_extrapolation * SECOND),
-        )
-        self._listener = TransformListener(node, config, log)
-        self.outputs = Outputs(node, config, in_use.kernel_map, self._listener)
-        if not self.outputs.has_nav2:
-            log.once(
-                'info',
-                'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
-                'there is no service set_initial_pose',
-            )
-        sources = self._initial_pose_sources(saved)
+        # one thread: callbacks and worker wait neither for the disk nor for a map
+        self.background = ThreadPoolExecutor(1, thread_name_prefix='background')
+        self.growing = GrowingMap(in_use, lambda: settings.config, self.background, log)
+        if saved is not None and saved.map_id != in_use.map_id:
+            log('info', 'saved pose not used: it is of another map')
+            saved = None
+        listener = TransformListener(node, config, log)
+        self.outputs = Outputs(node, settings, in_use.kernel_map, listener)
         self.session = Session(
-            self._make_tracker, sources, log, self.outputs.transforms.forget, self._feed
+            self._make_tracker,
+            config,
+            log,
+            self.outputs.transforms.forget,
+            self._start(saved),
+            saved,
         )
-        self.inputs = Inputs(
-            node, config, self.session, log, self._listener, self.outputs.transforms.send
-        )
+        send = self.outputs.transforms.send
+        self.inputs = Inputs(node, config, self.session, log, listener, send)
         self._reporter: Reporter | None = None
         self._worker: Worker | None = None
-        self._switching = False
 
     @property
     def is_working(self) -> bool:
@@ -98,9 +76,8 @@ class Localization:
 
     def start(self) -> None:
         """Begin to work."""
-        if self.settings.config.always_reset_initial_pose and self.session.has_belief:
+        if self.settings.config.always_reset_initial_pose:
             self.session.forget_belief()
-            self.outputs.transforms.forget()
         self._reporter = Reporter(self._node, self, self._log)
         self._worker = Worker(
             self.session,
@@ -117,15 +94,17 @@ class Localization:
         if self._worker is None or self._reporter is None:
             return
         self._worker.stop()
+        self.outputs.transforms.forget()
         self._reporter.destroy()
         self._worker = self._reporter = None
-        self._feed.queue.clear('when the node was deactivated')
-        self.do_requests()
-        last = self.session.last
-        self._poses.save(None if last is None else self._saved_pose(last))
-        with suppress(MapError):  # logged there
-            self.growing.save()
         session = self.session
+        session.feed.queue.clear('when the node was deactivated')
+        session.do_requests()
+        if self.settings.config.save_pose_rate > 0.0 and session.last is not None:
+            self._save_pose(session.last)
+        self.background.submit(self._write_pose).result()
+        with suppress(MapError):  # logged there
+            self.background.submit(self.growing.save).result()
         dropped = format_counts(session.dropped + self.inputs.dropped)
         counts = f'images answered: {session.answered}, used: {session.used}, dropped: {dropped}'
         self._log('info', counts, 0.0)
@@ -133,29 +112,22 @@ class Localization:
     def destroy(self) -> None:
         """Stop working and release everything."""
         self.stop()
-        self._background.shutdown()
+        self.background.shutdown()
         self.growing.close()
-        self._listener.destroy()
         self.inputs.destroy()
         self.outputs.destroy()
 
-    def do_requests(self) -> None:
-        """Do what was requested of a worker that does not run; an error ends one request only."""
-        while True:
-            try:
-                return self.session.do_requests()
-            except KbrError as error:
-                self._log('error', str(error), 0.0)
-            except Exception:
-                self._log('error', f'internal error:\n{traceback.format_exc()}', 0.0)
-
     def follow_settings(self, before: KbrConfig) -> None:
-        """Use changed parameters."""
-        self.outputs.follow_config(self.settings.config)
-        if self.settings.filter != before and not self._switching:
-            self.session.replace_tracker()
+        """Use changed parameters of the filter."""
+        if self.settings.filter != before:
+            self.session.request(self.session.replace_tracker)
 
-    def check_is_near(self, pose: se2.FloatArray) -> None:
+    def begin_from(self, given: GivenPose) -> None:
+        """Restart from a pose; raises RosError far off the map."""
+        self._check_is_near(given.pose)
+        self.session.request(partial(self.session.begin_from, given))
+
+    def _check_is_near(self, pose: se2.FloatArray) -> None:
         """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
         distance = self.growing.in_use.distance(pose)
         text = (
@@ -167,9 +139,9 @@ class Localization:
         if distance > 10.0:
             self._log('warning', f'initial pose {text}: the robot may not be found there', 0.0)
 
-    def read_map(self, name: str = '') -> MapInUse:
+    def read_map(self, name: str) -> MapInUse:
         """
-        Read the map of a name out of `map_files`, by default the one that `map_file` says.
+        Read the map of a name out of `map_files`, for '' the one that `map_file` says.
 
         For the background. Raises KbrError when it cannot be read, or not be used by the method.
         """
@@ -180,14 +152,6 @@ class Localization:
         kernel_map = in_use.kernel_map
         self._tracker_on(kernel_map, self.settings.filter_on(kernel_map.filter_config))
         return in_use
-
-    def follow_map(self, in_use: MapInUse) -> None:
-        """Take the filter parameters of a map that will be in use."""
-        self._switching = True
-        try:
-            self.settings.follow_map(in_use.kernel_map.filter_config)
-        finally:
-            self._switching = False
 
     def use_map(self, in_use: MapInUse) -> None:
         """Go on with another map; for `Session.switch_map`."""
@@ -207,15 +171,17 @@ class Localization:
         return f'image {len(kernel_map)} at x {x:.2f} m, y {y:.2f} m, heading {heading:.2f} rad'
 
     def _publish(self, answer: Answer) -> None:
-        self.outputs.localizer = self.session.tracker.localizer
-        resets = answer.odometry.resets
-        if not self.outputs.publish(answer, lambda: resets == self._feed.buffer.resets):
-            self.session.withdraw(answer, 'before a reset')
+        session, rate = self.session, self.settings.config.save_pose_rate
+        if not self.outputs.publish(answer, session.tracker.localizer, session.is_current):
+            session.withdraw(answer, 'before a reset')
             return
         grown = self.growing.look(answer)
         if grown is not None:
             self._use_grown(grown)
-        self._poses.offer(lambda: self._saved_pose(answer))
+        if rate > 0.0 and time.monotonic() - self._pose_saved > 1.0 / rate:
+            self._pose_saved = time.monotonic()
+            self._save_pose(answer)
+            self.background.submit(self._write_pose)
 
     def _use_grown(self, kernel_map: KernelMap) -> None:
         self.session.follow_map(replace(kernel_map, filter_config=self.settings.filter))
@@ -230,20 +196,20 @@ class Localization:
         seed = config.random_seed if config.random_seed >= 0 else secrets.randbits(32)
         return Tracker(configured, make_localizer(config.method, configured, seed))
 
-    def _saved_pose(self, answer: Answer) -> SavedPose | None:
+    def _save_pose(self, answer: Answer) -> None:
         estimate, in_use = answer.estimate, self.growing.in_use
-        if not estimate.localized:
-            return None
-        return SavedPose(
-            answer.stamp_ns,
-            estimate.pose,
-            estimate.covariance,
-            answer.odometry.raw,
-            in_use.map_id,
-            in_use.name,
-            self._clock(),
-            estimate.odometry,
-        )
+        if estimate.localized:
+            known = (answer.stamp_ns, estimate.pose, estimate.covariance, answer.odometry.raw)
+            self._unsaved = SavedPose(*known, in_use.map_id, in_use.name, estimate.odometry)
+
+    def _write_pose(self) -> None:
+        """Write the newest pose that waits for it; in the background, however slow the disk is."""
+        saved, self._unsaved = self._unsaved, None
+        try:
+            if saved is not None:
+                save_pose(self._pose_file, saved)
+        except RosError as error:
+            self._log('warning', str(error))
 
     def _first_map(self, saved: SavedPose | None) -> MapInUse:
         """Read the map that the robot was on a moment ago, or the one of the parameters."""
@@ -257,60 +223,16 @@ class Localization:
                 log('error', f'not going on there: {error}')
         return read_map(config.map_file, config, log)
 
-    def _initial_pose_sources(self, saved: SavedPose | None) -> InitialPoseSources:
+    def _start(self, saved: SavedPose | None) -> GivenPose | None:
+        """Return the pose of the parameters, if that is where to start."""
         config, pose = self.settings.config, self.settings.initial_pose
-        if saved is not None and saved.map_id != self.growing.in_use.map_id:
-            self._log('info', 'saved pose not used: it is of another map')
-            saved = None
-        if saved is not None and not self._is_on_map(saved.pose, 'saved pose'):
-            saved = None
-        anyway = config.initialize_at_saved_pose
-        start = GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)
         # like nav2_amcl, prefer the saved pose
-        wanted = config.set_initial_pose and not (anyway and saved is not None)
-        usable = wanted and self._is_on_map(start.pose, 'parameter initial_pose')
-        return InitialPoseSources(
-            start if usable else None,
-            saved,
-            config.saved_pose_max_age,
-            config.max_speed,
-            config.initialize_globally,
-            anyway,
-            self._clock,
-        )
-
-    def _is_on_map(self, pose: se2.FloatArray, name: str) -> bool:
+        if not config.set_initial_pose or (config.initialize_at_saved_pose and saved is not None):
+            return None
+        start = GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)
         try:
-            self.check_is_near(pose)
+            self._check_is_near(start.pose)
         except RosError as error:
-            self._log('warning', f'{name} not used: {error}')
-            return False
-        return True
-
-
-def pose_file(config: NodeConfig, node: Node) -> Path:
-    """Return the file that a pose is saved in."""
-    if config.pose_file:
-        return expanded(config.pose_file)
-    if config.saved_pose_filepath:
-        # nav2_amcl writes its own format there
-        return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
-    return default_pose_file(node.get_fully_qualified_name())
-
-
-def recent_pose(
-    path: Path, config: NodeConfig, log: Callable[[str, str], None]
-) -> SavedPose | None:
-    """Return the saved pose unless its file is old, whatever the stamps say."""
-    try:
-        saved = load_pose(path)
-        if saved is None or config.initialize_at_saved_pose:
-            return saved
-        age = time.time() - path.stat().st_mtime
-    except (RosError, OSError) as error:
-        log('warning', str(error))
-        return None
-    if age <= config.saved_pose_max_age:
-        return saved
-    log('info', too_old(age, config.saved_pose_max_age))
-    return None
+            self._log('warning', f'parameter initial_pose not used: {error}')
+            return None
+        return start

@@ -6,13 +6,13 @@ Callbacks only; `session.work` does the work in the thread of a worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 import gc
 import sys
 import threading
 import traceback
-from typing import Any, cast, TypeVar
+from typing import Any, cast
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import KbrError, LocalizationError, MapError, RosError
@@ -22,6 +22,7 @@ from kbr_localization.ros import conversions
 from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
+from kbr_localization.ros.maps import MapInUse
 from kbr_localization.ros.parameters import ParameterNode, Settings
 from kbr_localization.ros.running import Durations, NodeLogger, run_program, spin
 from kbr_localization.ros.session import GivenPose
@@ -35,11 +36,6 @@ from rclpy.qos import QoSProfile
 from rclpy.task import Future
 from std_srvs.srv import Empty, Trigger
 
-Result = TypeVar('Result')
-BUSY = 'another map is being read: call again when it is there'
-SERVICE_QOS = QoSProfile(depth=1000)
-"""With the default of ten, requests of many clients at once are lost without an answer."""
-
 
 class LocalizationNode(ParameterNode, LifecycleNode):
     """Localize a robot by its camera and odometry on a map; see docs/ros_interface.md."""
@@ -52,24 +48,22 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.callback_durations = Durations(1000)
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)
-        self.active = False
-        self.failure: KbrError | None = None
-        self._kept_pose: GivenPose | None = None
-        self._loading = self._start_globally = False
+        self.active = self._loading = False
+        self._kept: Callable[[Localization], None] | None = None
         self._create_services()
-        self.create_subscription(
-            PoseWithCovarianceStamped, 'initialpose', self._take_initial_pose, 10
+        take = self._take_initial_pose
+        self.create_subscription(PoseWithCovarianceStamped, 'initialpose', take, 10)
+        back = JumpThreshold(
+            min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
         )
         self._jump_handle = self.get_clock().create_jump_callback(
-            JumpThreshold(
-                min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
-            ),
-            post_callback=self._clock_jumped,
+            back, post_callback=self._clock_jumped
         )
         self._log_special_settings()
 
     def _create_services(self) -> None:
-        create = partial(self.create_service, qos_profile=SERVICE_QOS)
+        # of the default of ten, requests of many clients at once are lost without an answer
+        create = partial(self.create_service, qos_profile=QoSProfile(depth=1000))
         create(Empty, 'reinitialize_global_localization', self._reinitialize)
         create(Empty, 'request_nomotion_update', self._request_update)
         set_initial_pose = optional_interface('nav2_msgs.srv', 'SetInitialPose')
@@ -83,12 +77,12 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         create(Trigger, '~/add_current', self._add_current, callback_group=group)
 
     def _log_special_settings(self) -> None:
-        settings = self.settings
-        if (
-            settings.config.tf_broadcast
-            and optional_interface('tf2_msgs.msg', 'TFMessage') is None
-        ):
+        config = self.settings.config
+        if config.tf_broadcast and optional_interface('tf2_msgs.msg', 'TFMessage') is None:
             self.log('warning', 'tf2_msgs is not installed: no transform will be broadcast')
+        if optional_interface('nav2_msgs.msg', 'ParticleCloud') is None:
+            without = 'particle_cloud is a PoseArray, there is no service set_initial_pose'
+            self.log('info', f'nav2_msgs is not installed: {without}')
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the map and open the topics."""
@@ -103,23 +97,16 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         return self._transition(self._deactivate)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release map and topics."""
+        """Release map and topics; also to be shut down, or after an error configured again."""
         return self._transition(self.clean_up)
 
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything."""
-        return self._transition(self.clean_up)
-
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release everything, to be configured again."""
-        return self._transition(self.clean_up)
+    on_shutdown = on_error = on_cleanup
 
     def _transition(self, action: Callable[[], None]) -> TransitionCallbackReturn:
         # rclpy swallows what a transition raises
         try:
             action()
         except KbrError as error:
-            self.failure = error.with_traceback(None)  # it holds the map and its claim
             self.get_logger().error(str(error))
             return TransitionCallbackReturn.FAILURE
         except Exception:
@@ -128,23 +115,23 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         return TransitionCallbackReturn.SUCCESS
 
     def _configure(self) -> None:
-        before = [*self.publishers, *self.subscriptions]
+        before = {*self.publishers, *self.subscriptions}
         try:
             self.localization = Localization(
                 self, self.settings, self.log, self.callback_durations
             )
         except BaseException:
             # of several topics one may be refused when others are open
-            for publisher in set(self.publishers) - set(before):
+            for publisher in {*self.publishers} - before:
                 self.destroy_publisher(publisher)
-            for subscription in set(self.subscriptions) - set(before):
+            for subscription in {*self.subscriptions} - before:
                 self.destroy_subscription(subscription)
             raise
 
     def _activate(self) -> None:
         self._configured().start()
         self.active = True
-        self._give_kept_pose()
+        self._start_as_kept()
 
     def _deactivate(self) -> None:
         self.active = False
@@ -153,12 +140,10 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     def clean_up(self) -> None:
         """Release everything that configuring and activating made."""
         self.active = False
-        localization, self.localization = self.localization, None
-        if localization is not None:
-            localization.destroy()
-            del localization
-            # its parts refer to each other, and Python would keep twenty maps
-            gc.collect()
+        if self.localization is not None:
+            self.localization.destroy()
+            self.localization = None
+            gc.collect()  # its parts refer to each other, and Python would keep twenty maps
 
     def _configured(self) -> Localization:
         if self.localization is None:
@@ -173,20 +158,31 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if self.localization is not None:
             self.localization.session.reset('the clock jumped back')
 
+    def _start(self, begin: Callable[[Localization], None]) -> str:
+        """Start a belief now, or else say when."""
+        if self.active and not self._loading:
+            begin(self._configured())
+            return ''
+        self._kept = begin  # the last one counts
+        return f', kept until {"the new map is read" if self._loading else "the node is active"}'
+
+    def _start_as_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        try:
+            if kept is not None:
+                self._start(kept)
+        except RosError as error:
+            self.log('warning', f'initial pose refused: {error}', 0.0)
+
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
-        if self.active:
-            # of requests for a map that is being read the last one counts
-            self._kept_pose, self._start_globally = None, True
-            self.log('info', 'global localization asked for', 1.0)
-            self._configured().session.initialize_globally()
-        else:
-            self.log('warning', 'global localization asked for, but the node is not active')
+        when = self._start(lambda on: on.session.request(on.session.begin_globally))
+        self.log('info', f'global localization asked for{when}', 1.0)
         return response
 
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
             session = self._configured().session
-            session.request_update()
+            session.request(session.tracker.request_update)
         else:
             self.log('warning', 'an update asked for, but the node is not active')
         return response
@@ -199,18 +195,12 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         # log each click, but not each of a stream of poses
         try:
             given = self._given_pose(message)
-            x, y, yaw = given.pose
-            text = f'initial pose x {x:.2f} m, y {y:.2f} m, heading {yaw:.2f} rad'
-            if self._loading:
-                self._kept_pose = given
-                text += ', kept until the new map is read'
-            else:
-                self._begin_from(given)
-                text += '' if self.active else ', kept until the node is active'
+            when = self._start(lambda on: on.begin_from(given))
         except KbrError as error:
             self.log('warning', f'initial pose refused: {error}', 1.0)
             return
-        self.log('info', text, 1.0)
+        text = 'initial pose x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*given.pose)
+        self.log('info', text + when, 1.0)
 
     def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
         frame_id, expected = message.header.frame_id, self.settings.config.global_frame_id
@@ -223,113 +213,86 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         covariance = conversions.covariance_from_message(message.pose.covariance)
         if not covariance.any():  # unset, as BasicNavigator leaves it
             covariance = self.settings.initial_pose.covariance
-        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         check_start(pose, covariance)
         # nobody knows a pose better than to 5 cm and 0.05 rad
-        floor = 0.05**2 - np.diag(covariance)
-        return GivenPose(pose, covariance + np.diag(np.maximum(floor, 0.0)), stamp_ns or None)
-
-    def _begin_from(self, given: GivenPose) -> None:
-        """Restart from a pose when the node is active; raises RosError far off the map."""
-        if self.localization is not None:
-            self.localization.check_is_near(given.pose)
-        if self.active:
-            self._configured().session.give_pose(given)
-        else:
-            self._kept_pose = given
-
-    def _give_kept_pose(self) -> None:
-        kept, self._kept_pose = self._kept_pose, None
-        if kept is None:
-            return
-        try:
-            self._begin_from(kept)
-        except RosError as error:
-            self.log('warning', f'initial pose refused: {error}', 0.0)
+        floor = np.diag(np.maximum(0.05**2 - np.diag(covariance), 0.0))
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        return GivenPose(pose, covariance + floor, stamp_ns or None)
 
     async def _load_map(
         self, name: str, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        if self._loading:
-            response.message = BUSY
-        else:
-            self._loading, self._start_globally = True, False
-            try:
-                await self._load(name, response)
-            finally:
-                self._loading = False
-            self._start_on_loaded(response.success)
-        self._log_answer('load_map', response)
-        return response
+        return await self._answer('load_map', self._load(name), response)
 
-    async def _load(self, name: str, response: Trigger.Response) -> None:
+    async def _load(self, name: str) -> str:
+        self._check_is_idle()
+        self._loading, self._kept = True, None
         try:
             localization = self._configured()
-            loaded = await _in(localization.in_background, partial(localization.read_map, name))
+            read = partial(localization.read_map, name)
+            loaded = cast(MapInUse, await _done(localization.background.submit, read))
             self._check_is_same(localization)
-            localization.follow_map(loaded)
-            use = partial(localization.use_map, loaded)
-            if localization.is_working:
-                # until then poses on the old map may come
-                await _in(localization.session.switch_map, use)
-                self._check_is_same(localization)
-            else:
-                localization.session.switch_map(use)
-                localization.do_requests()
-            response.success = True
-            response.message = f'{loaded.name}: {len(loaded.kernel_map)} images'
+            self.settings.follow_map(loaded.kernel_map.filter_config)
+            # until then poses on the old map may come
+            use, session = partial(localization.use_map, loaded), localization.session
+            switched = _done(session.switch_map, use)
+            if not localization.is_working:
+                session.do_requests()
+            await switched
+            self._check_is_same(localization)
         except KbrError as error:
-            response.success, response.message = False, f'the map stays as it was: {error}'
-        if (
-            self.localization is not None
-        ):  # also after a failure the parameter names the map in use
-            in_use = self.localization.growing.in_use.name
-            self.set_parameters([Parameter('map_file', value=in_use)])
-
-    def _start_on_loaded(self, loaded: bool) -> None:
-        """Start as was asked for while the map was read, if that is in use now."""
-        if not loaded and self._kept_pose is not None:
-            self._kept_pose = None
-            text = 'initial pose dropped: it was meant for the map that could not be loaded'
-            self.log('warning', text, 0.0)
-        elif loaded and self._start_globally:
-            self._configured().session.initialize_globally()
-        elif loaded:
-            self._give_kept_pose()
+            self._kept = None  # it was meant for that map
+            raise MapError(f'the map stays as it was: {error}') from error
+        finally:
+            self._loading = False
+            if self.localization is not None:  # the parameter names the map in use
+                in_use = self.localization.growing.in_use.name
+                self.set_parameters([Parameter('map_file', value=in_use)])
+        self._start_as_kept()
+        return f'{loaded.name}: {len(loaded.kernel_map)} images'
 
     async def _add_current(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
+        return await self._answer('add_current', self._add(), response)
+
+    async def _add(self) -> str:
+        self._check_is_idle()  # the file would get what the map that is being read has not
+        localization = self._configured()
+        if not localization.is_working:
+            raise LocalizationError('the node is not active: activate it first')
+        added = await _done(localization.session.request, localization.add_current)
+        self._check_is_same(localization)
         try:
-            if self._loading:  # the file would get what the map that is being read has not
-                raise MapError(BUSY)
-            localization = self._configured()
-            if not localization.is_working:
-                raise LocalizationError('the node is not active: activate it first')
-            added = await _in(localization.session.request, localization.add_current)
-            self._check_is_same(localization)
-            try:
-                path = await _in(localization.in_background, localization.growing.save)
-            except MapError as error:
-                raise MapError(f'{added}, to be written later: {error}') from error
-            response.success, response.message = True, f'{added}, written to {path}'
-        except KbrError as error:
-            response.success, response.message = False, str(error)
-        self._log_answer('add_current', response)
-        return response
+            path = await _done(localization.background.submit, localization.growing.save)
+        except MapError as error:
+            raise MapError(f'{added}, to be written later: {error}') from error
+        return f'{added}, written to {path}'
+
+    def _check_is_idle(self) -> None:
+        if self._loading:
+            raise MapError('another map is being read: call again when it is there')
 
     def _check_is_same(self, localization: Localization) -> None:
         if self.localization is not localization:
             raise LocalizationError('the node was configured anew meanwhile: call again')
 
-    def _log_answer(self, service: str, response: Trigger.Response) -> None:
+    async def _answer(
+        self, service: str, action: Coroutine[Any, Any, str], response: Trigger.Response
+    ) -> Trigger.Response:
+        """Answer with what an action says, or with why it could not be done."""
+        try:
+            response.message, response.success = await action, True
+        except KbrError as error:
+            response.message, response.success = str(error), False
         level = 'info' if response.success else 'error'
         self.log(level, f'{service}: {response.message}', 1.0)
+        return response
 
 
-async def _in(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Result]) -> Result:
-    """Have another thread do something and wait for it without holding up this one."""
-    future: Future[Result] = Future()
+def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]) -> Future[Any]:
+    """Have another thread do something; give the future of what it returns or raises."""
+    future: Future[Any] = Future()
 
     def act() -> None:
         try:
@@ -341,7 +304,7 @@ async def _in(submit: Callable[[Callable[[], None]], Any], action: Callable[[], 
             raise
 
     submit(act)
-    return cast(Result, await future)
+    return future
 
 
 def main(args: list[str] | None = None) -> int:

@@ -23,9 +23,9 @@ from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.files import expanded
 from kbr_localization.progress import Progress, silent, terminal_progress
 from kbr_localization.ros import conversions
+from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.inputs import listen
-from kbr_localization.ros.odometry_buffer import SECOND
 from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_misspelt
 from kbr_localization.ros.running import ros_context, run_program, WAKE_SECONDS
 from nav_msgs.msg import Odometry

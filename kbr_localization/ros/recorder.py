@@ -8,7 +8,6 @@ Odometry on the topic `pose`, or as a transform on /tf. Without it the odometry 
 
 from __future__ import annotations
 
-from functools import partial
 import math
 import sys
 import threading
@@ -22,6 +21,7 @@ from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.files import expanded
+from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.conversions import (
     covariance_from_message,
@@ -29,17 +29,28 @@ from kbr_localization.ros.conversions import (
     pose_from_message,
     pose_to_message,
     stamp_to_ns,
-    type_name,
 )
-from kbr_localization.ros.diagnostics import ERROR, input_status, OK, status, StatusPublisher, WARN
-from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.inputs import Inputs, listen, look_at_publishers, MessageImage
+from kbr_localization.ros.diagnostics import (
+    diagnose,
+    ERROR,
+    input_status,
+    OK,
+    status,
+    StatusPublisher,
+    Topic,
+    WARN,
+)
+from kbr_localization.ros.inputs import (
+    Inputs,
+    look_at_publishers,
+    MessageImage,
+    subscribe,
+    TransformListener,
+)
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_misspelt
 from kbr_localization.ros.recording import RecordingSession
-from kbr_localization.ros.rules import diagnose, Topic
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
-from kbr_localization.ros.transforms import TransformListener
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -104,18 +115,15 @@ class RecorderNode(ParameterNode):
         self._recording.with_poses()
         if config.pose_type != 'tf':
             kind: Any = POSE_MESSAGES[config.pose_type]
-            create = partial(self.create_subscription, kind, 'pose', self._take_pose, POSE_QOS)
-            name = listen(self, 'pose', create).topic_name
-            return Topic(name, type_name(kind), time.monotonic(), 'set pose_type')
-        if listener.type is None:
-            raise RosError("pose_type 'tf' needs tf2_msgs: install it, or record from a topic")
+            topic = subscribe(self, kind, 'pose', self._take_pose, POSE_QOS)
+            topic.remedy = 'set pose_type'
+            return topic
         listener.callbacks.append(self._take_transforms)
         sought = (
             f'{config.global_frame_id} to {config.odom_frame_id} or to the frame of the robot '
             'that the odometry names: see what they send, and set global_frame_id, odom_frame_id'
         )
-        name, now = listener.subscriptions[0].topic_name, time.monotonic()
-        return Topic(name, type_name(listener.type), now, sought=sought)
+        return listener.topic(sought)
 
     def _take_transforms(self) -> None:
         """
@@ -124,8 +132,8 @@ class RecorderNode(ParameterNode):
         A localizer stamps what it sends ahead of time, so map to odometry holds for the newest
         odometry; a transform to the frame that the odometry moves has its own stamp.
         """
-        newest = self._inputs.newest
-        for frame in (self.config.odom_frame_id, self._inputs.frame):
+        newest = self._inputs.odometry.newest
+        for frame in (self.config.odom_frame_id, self._inputs.odometry.frame):
             parent, stamp_ns, pose = self._listener.links.get(frame, ('', 0, np.zeros(3)))
             is_new = stamp_ns != self._used_links.get(frame)
             if newest is None or parent != self.config.global_frame_id or not is_new:
@@ -156,8 +164,6 @@ class RecorderNode(ParameterNode):
         self._add_pose(stamp_ns, pose, deviation)
 
     def _add_pose(self, stamp_ns: int, pose: se2.FloatArray, deviation: float) -> None:
-        if deviation <= self.config.max_position_sd:
-            self._inputs.standstill.add_known(pose)
         self.session.add_pose(stamp_ns, pose, deviation)
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
@@ -179,14 +185,14 @@ class RecorderNode(ParameterNode):
 
     def _report(self) -> list[DiagnosticStatus]:
         now, config, session = time.monotonic(), self.config, self.session
-        facts, topics = self._inputs.facts(now), list(self._inputs.topics)
+        facts, topics = self._inputs.measure(now), list(self._inputs.topics)
         if self._poses is not None:
             look_at_publishers(self, self._poses, POSE_QOS)
             clock_ns = self.get_clock().now().nanoseconds
             self._poses.measure(now, config.no_data_timeout, clock_ns)
             topics.append(self._poses)
-            facts.poses = self._poses.name
-        facts.records_motion = min(config.spacing_distance, config.spacing_angle) > 0.0
+        if min(config.spacing_distance, config.spacing_angle) > 0.0:
+            facts.awaits_motion = 'the next image is recorded when it moves'
         hints, stall = diagnose(facts, topics), session.stall(now)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)

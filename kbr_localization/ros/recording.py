@@ -20,9 +20,16 @@ from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.tracks import FEWEST, SLACK
 from kbr_localization.errors import DatasetError
+from kbr_localization.ros.buffers import (
+    Added,
+    Coverage,
+    ImageQueue,
+    OdometryBuffer,
+    QueuedImage,
+    SECOND,
+    Stamped,
+)
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.running import format_counts
 
 STALL_SECONDS = 5.0

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 import json
 import math
 import os
 from pathlib import Path
-import secrets
-import threading
 import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets.tracks import begins_anew, MAX_SPEED
+from kbr_localization.datasets.tracks import begins_anew
 from kbr_localization.errors import RosError
-from kbr_localization.files import read_file, write_text
+from kbr_localization.files import expanded, read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.localizer import is_covariance
+from kbr_localization.ros.config import NodeConfig
 import numpy as np
 
 FORMAT = 1
-FARTHEST = 1e7
-"""Metres; a saved number beyond it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,8 @@ class SavedPose:
     A pose (3,) with its covariance (3, 3), and the odometry pose (3,) at its stamp.
 
     `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
-    maps the robot was on. `clock`: whose time the stamp is (`ClockName`). `learnt`: systematic
-    errors of the odometry, None where nothing was learnt of them.
+    maps the robot was on. `learnt`: systematic errors of the odometry, None where nothing was
+    learnt of them.
     """
 
     stamp_ns: int
@@ -43,38 +39,27 @@ class SavedPose:
     odometry: se2.FloatArray
     map_id: str
     map_name: str = ''
-    clock: str = ''
     learnt: Calibration | None = None
 
     def resumed(
-        self,
-        stamp_ns: int,
-        odometry: se2.FloatArray,
-        max_age: float,
-        max_speed: float = MAX_SPEED,
-    ) -> se2.FloatArray | None:
+        self, stamp_ns: int, odometry: se2.FloatArray, config: NodeConfig
+    ) -> se2.FloatArray:
         """
-        Carry the pose to a stamp 0 to `max_age` s later by the odometry (3,) there, else None.
+        Carry the pose to a later stamp by the odometry (3,) there; raises RosError for an old one.
 
         Odometry that moved faster than `max_speed` since, or begins anew, was reset: then the pose
-        is taken as it is.
+        is taken as it is, as is an old one with `initialize_at_saved_pose`.
         """
         age = (stamp_ns - self.stamp_ns) * 1e-9
-        if not 0.0 <= age <= max_age:
-            return None
+        if not 0.0 <= age <= config.saved_pose_max_age:
+            if not config.initialize_at_saved_pose:
+                raise RosError(_too_old(age, config))
+            return self.pose
         step = se2.between(self.odometry, odometry)
-        jumped = math.hypot(step[0], step[1]) > max_speed * age + 0.5
+        jumped = math.hypot(step[0], step[1]) > config.max_speed * age + 0.5
         if jumped or begins_anew(self.odometry, odometry):
             return self.pose
         return se2.compose(self.pose, step)
-
-
-def too_old(age: float, most: float) -> str:
-    """Return the text for a saved pose that is too old, or of the future."""
-    return (
-        f'saved pose not used: it is {age:.0f} s old, expected 0 to {most:g} s: raise '
-        'saved_pose_max_age, or give a pose'
-    )
 
 
 def own_folder() -> Path:
@@ -82,29 +67,27 @@ def own_folder() -> Path:
     return Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'kbr_localization'
 
 
-def default_pose_file(node_name: str) -> Path:
-    """Return the file for a node of a fully qualified name."""
+def pose_file(config: NodeConfig, node_name: str) -> Path:
+    """Return the file that a node of a fully qualified name saves its pose in."""
+    if config.pose_file:
+        return expanded(config.pose_file)
+    if config.saved_pose_filepath:
+        # nav2_amcl writes its own format there
+        return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
     return own_folder() / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
 
 def save_pose(path: Path, saved: SavedPose) -> None:
     """Write a pose atomically; raises RosError when the file cannot be written."""
     learnt = saved.learnt and {
-        'names': list(NAMES),
-        'values': saved.learnt.values.tolist(),
-        'covariance': saved.learnt.covariance.tolist(),
+        'names': NAMES,
+        'values': saved.learnt.values,
+        'covariance': saved.learnt.covariance,
     }
-    values = {
-        **vars(saved),
-        'format': FORMAT,
-        'pose': saved.pose.tolist(),
-        'covariance': saved.covariance.tolist(),
-        'odometry': saved.odometry.tolist(),
-        'learnt': learnt,
-    }
+    values = {**vars(saved), 'format': FORMAT, 'learnt': learnt}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(values), sync=True)
+        write_text(path, json.dumps(values, default=np.ndarray.tolist), sync=True)
     except OSError as error:
         raise RosError(
             f'cannot save the pose to {path}: {error.strerror}: set pose_file to a writable file, '
@@ -125,112 +108,48 @@ def load_pose(path: Path) -> SavedPose | None:
     raise RosError(f'cannot use the saved pose in {path} ({detail}): delete the file')
 
 
+def recent_pose(
+    path: Path, config: NodeConfig, log: Callable[[str, str], None]
+) -> SavedPose | None:
+    """Return the saved pose unless its file is old, whatever the stamps say."""
+    try:
+        saved = load_pose(path)
+        age = 0.0 if saved is None else time.time() - path.stat().st_mtime
+    except (RosError, OSError) as error:
+        log('warning', str(error))
+        return None
+    if age <= config.saved_pose_max_age or config.initialize_at_saved_pose:
+        return saved
+    log('info', _too_old(age, config))
+    return None
+
+
+def _too_old(age: float, config: NodeConfig) -> str:
+    return (
+        f'saved pose not used: it is {age:.0f} s old, expected 0 to '
+        f'{config.saved_pose_max_age:g} s: raise saved_pose_max_age, or give a pose'
+    )
+
+
 def _parsed(values: Any) -> SavedPose:
-    if values['format'] != FORMAT:
-        raise ValueError(f'format {values["format"]}, expected {FORMAT}')
-    stamp_ns = values['stamp_ns']
-    if not isinstance(stamp_ns, int) or not 0 <= stamp_ns < 2**63:
-        raise ValueError(f'expected a stamp in nanoseconds, got {stamp_ns}')
-    map_id, map_name, clock = texts = [
-        values['map_id'],
-        values.get('map_name', ''),
-        values.get('clock', ''),
-    ]
+    stamp_ns, texts = values['stamp_ns'], (values['map_id'], values.get('map_name', ''))
+    if values['format'] != FORMAT or not isinstance(stamp_ns, int) or not 0 <= stamp_ns < 2**63:
+        raise ValueError(f'expected format {FORMAT} and a stamp in nanoseconds, got {stamp_ns}')
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f'expected texts, got {texts}')
-    learnt = values.get('learnt')
-    if learnt and learnt['names'] == list(NAMES):  # other versions of the package learn others
-        learnt = Calibration(
-            _numbers(learnt['values'], (SIZE,)), _covariance(learnt['covariance'], SIZE)
-        )
-    else:
-        learnt = None
-    pose, odometry = (_numbers(values[name], (3,)) for name in ('pose', 'odometry'))
-    covariance = _covariance(values['covariance'], 3)
-    return SavedPose(stamp_ns, pose, covariance, odometry, map_id, map_name, clock, learnt)
+    given, learnt = values.get('learnt'), None
+    if given and given['names'] == list(NAMES):  # other versions of the package learn others
+        learnt = Calibration(*_gaussian(given['values'], given['covariance'], SIZE))
+    pose, covariance = _gaussian(values['pose'], values['covariance'], 3)
+    odometry, _ = _gaussian(values['odometry'], values['covariance'], 3)
+    return SavedPose(stamp_ns, pose, covariance, odometry, *texts, learnt)
 
 
-def _covariance(values: Any, size: int) -> se2.FloatArray:
-    covariance = _numbers(values, (size, size), FARTHEST**2)
-    if not is_covariance(covariance):
-        raise ValueError(f'expected a covariance, got {values}')
-    return covariance
-
-
-def _numbers(values: Any, shape: tuple[int, ...], most: float = FARTHEST) -> se2.FloatArray:
-    array = np.array(values, dtype=np.float64)
-    if array.shape != shape or not np.all(np.abs(array) <= most):
-        raise ValueError(f'expected {shape} numbers of up to {most:.0e}, got {values}')
-    return array
-
-
-class ClockName:
-    """
-    Name the clock of a node: the computer's, or whoever publishes /clock since this boot.
-
-    A simulation that is started again has another publisher, while its stamps may look like those
-    of the run before. A publisher that has ended is remembered until another comes.
-    """
-
-    def __init__(self, node: Any) -> None:
-        self._node = node
-        self._last = f'unknown:{secrets.token_hex(8)}'
-
-    def __call__(self) -> str:
-        """Return the name of the clock now."""
-        if not self._node.get_parameter('use_sim_time').value:
-            return 'wall'
-        publishers = self._node.get_publishers_info_by_topic('/clock')
-        names = sorted(bytes(info.endpoint_gid).hex() for info in publishers)
-        if names:
-            boot = Path('/proc/sys/kernel/random/boot_id')
-            self._last = ':'.join(
-                ['sim', boot.read_text().strip() if boot.exists() else '', *names]
-            )
-        return self._last
-
-
-class PoseSaver:
-    """
-    Save poses in a file, `rate()` times a second.
-
-    `offer` belongs to the worker's thread; `background` writes for it. A pose never takes the
-    place of a newer one, however long the disk takes.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        rate: Callable[[], float],
-        background: Executor,
-        log: Callable[[str, str], None],
-    ) -> None:
-        self._path, self._rate, self._background, self._log = path, rate, background, log
-        self._writing = threading.Lock()
-        self._newest: SavedPose | None = None
-        self._written: SavedPose | None = None
-        self._offered = time.monotonic()
-
-    def offer(self, make: Callable[[], SavedPose | None]) -> None:
-        """Save the pose that `make` gives if it is time to."""
-        if self._rate() > 0.0 and time.monotonic() - self._offered > 1.0 / self._rate():
-            self._offered = time.monotonic()
-            self._newest = make() or self._newest
-            self._background.submit(self._write)
-
-    def save(self, pose: SavedPose | None) -> None:
-        """Save a pose now, or else the one that still waits to be written."""
-        if self._rate() > 0.0:
-            self._newest = pose or self._newest
-            self._write()
-
-    def _write(self) -> None:
-        with self._writing:
-            if self._newest is None or self._newest is self._written:
-                return
-            newest = self._newest
-            try:
-                save_pose(self._path, newest)
-            except RosError as error:
-                self._log('warning', str(error))
-            self._written = newest
+def _gaussian(mean: Any, covariance: Any, size: int) -> tuple[se2.FloatArray, se2.FloatArray]:
+    mean, covariance = np.array(mean, dtype=np.float64), np.array(covariance, dtype=np.float64)
+    if mean.shape != (size,) or not np.all(np.abs(mean) <= 1e7):
+        raise ValueError(f'expected {size} numbers of up to 1e7, got {mean}')
+    known = covariance.shape == (size, size) and np.all(np.abs(covariance) <= 1e14)
+    if not (known and is_covariance(covariance)):
+        raise ValueError(f'expected a covariance, got {covariance}')
+    return mean, covariance

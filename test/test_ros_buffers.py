@@ -1,0 +1,240 @@
+"""Odometry under everything that a network and a driver can do, and which images are used."""
+
+from kbr_localization import se2
+from kbr_localization.errors import RosError
+from kbr_localization.ros.buffers import (
+    Added,
+    Coverage,
+    ImageQueue,
+    OdometryBuffer,
+    QueuedImage,
+)
+import numpy as np
+import pytest
+
+SECOND = 1_000_000_000
+START = 1_600_000_000 * SECOND
+ASIDE = Added.SET_ASIDE
+
+
+def drive(index):
+    """Pose at sample `index` of a 20 Hz drive along a circle, 0.5 m/s."""
+    return se2.compose(np.array([3.0, 4.0, 3.0]), np.array([0.025 * index, 0.0, 0.01 * index]))
+
+
+def stamp(index):
+    return START + index * SECOND // 20
+
+
+def driven(count=100, **options):
+    buffer = OdometryBuffer(**options)
+    for index in range(count):
+        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+    return buffer
+
+
+def last(buffer):
+    """Newest pose as if the odometry had never been reset."""
+    return buffer.continued(buffer.newest(1)[0][1])
+
+
+def test_it_interpolates_as_a_recorded_track():
+    buffer, tracked = driven(), np.arange(100)
+    stamps, track = np.array([stamp(i) for i in tracked]), np.array([drive(i) for i in tracked])
+    for query in np.random.default_rng(0).integers(stamps[0], stamps[-1], 50):
+        expected = se2.interpolate(stamps, track, int(query))
+        np.testing.assert_array_equal(buffer.at(int(query)), expected)
+
+
+def test_an_image_ahead_of_the_odometry_waits_and_one_behind_it_is_late():
+    buffer = driven()
+    assert buffer.coverage(stamp(99)) is buffer.coverage(stamp(0)) is Coverage.READY
+    assert buffer.coverage(stamp(99) + 1) is Coverage.EARLY
+    assert buffer.coverage(stamp(0) - 1) is Coverage.LATE
+    with pytest.raises(RosError, match='older than the odometry buffer'):
+        buffer.at(stamp(0) - 1)
+    assert OdometryBuffer().coverage(stamp(0)) is Coverage.EARLY
+
+
+def test_a_gap_is_not_bridged_but_its_ends_are_good():
+    buffer = driven(10)
+    buffer.add(stamp(100), drive(100))
+    assert buffer.coverage(stamp(50)) is Coverage.GAP
+    assert buffer.coverage(stamp(9)) is buffer.coverage(stamp(100)) is Coverage.READY
+    np.testing.assert_allclose(buffer.at(stamp(100)), drive(100))
+
+
+def test_samples_that_are_late_repeated_or_not_finite_change_nothing():
+    buffer = driven(10)
+    assert buffer.add(stamp(9), drive(50)) is Added.LATE
+    assert buffer.add(stamp(7), drive(50)) is Added.LATE
+    assert buffer.add(stamp(10), np.array([np.nan, 0.0, 0.0])) is Added.NOT_FINITE
+    np.testing.assert_allclose(buffer.at(stamp(7)), drive(7))
+    assert len(buffer) == 10
+
+
+def test_memory_is_bounded():
+    buffer = OdometryBuffer(duration_ns=SECOND)
+    for index in range(5_000):
+        buffer.add(stamp(index), drive(index))
+        assert len(buffer) < 40
+    assert buffer.coverage(buffer.newest_ns - SECOND) is Coverage.READY
+
+
+@pytest.mark.parametrize('offset_s', [-3600, 3600])
+def test_single_samples_from_another_time_or_place_are_set_aside(offset_s):
+    buffer = driven()
+    for index in range(100, 140):
+        assert buffer.add(stamp(index) + offset_s * SECOND, drive(index)) is ASIDE
+        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+    assert buffer.add(stamp(140), np.array([500.0, 0.0, 0.0])) is ASIDE
+    assert buffer.add(stamp(141), drive(141)) is Added.NEWEST
+    np.testing.assert_allclose(buffer.at(stamp(120)), drive(120))
+
+
+@pytest.mark.parametrize('begin, outcome', [(0, Added.TIME_JUMP), (10_100, Added.TIME_GAP)])
+def test_a_bag_that_starts_over_jumps_in_time_and_a_long_pause_keeps_the_track(begin, outcome):
+    buffer = driven()
+    outcomes = [buffer.add(stamp(begin + i), drive(100 + i)) for i in range(4)]
+    assert outcomes == [ASIDE, ASIDE, outcome, Added.NEWEST]
+    assert buffer.newest_ns == stamp(begin + 3)
+    np.testing.assert_allclose(last(buffer), drive(103))
+
+
+@pytest.mark.parametrize('ahead_s', [0.8, 2, 9])
+def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
+    buffer = driven()
+    buffer.add(stamp(100) + round(ahead_s * SECOND), drive(100))
+    outcomes = [buffer.add(stamp(i), drive(i)) for i in range(100, 104)]
+    assert outcomes == [ASIDE, ASIDE, Added.RETURNED, Added.NEWEST]
+    np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100))), drive(100))
+    assert len(buffer) == 104 and buffer.newest_ns == stamp(103)
+
+
+@pytest.mark.parametrize(
+    'pause_s, origin',
+    [
+        (0.05, (0.0, 0.0, 0.0)),
+        (0.05, (4.5, 4.0, -2.0)),
+        (0.05, (90.0, 0.0, 1.0)),
+        (2, (0.0, 0.0, 0.0)),  # back at the origin after a pause
+        (60, (0.0, 0.0, 0.0)),
+        (11, (60.0, 0.0, 0.0)),  # farther off than the robot can be
+        (600, (3000.0, 0.0, 0.0)),
+    ],
+)
+def test_a_restarted_driver_goes_on_as_if_the_robot_had_stood_still(pause_s, origin):
+    buffer, begin = driven(), 99 + round(20 * pause_s)
+    for _ in range(2):  # and once more
+        before = last(buffer)
+        for index in range(5):
+            step = np.array([0.025 * index, 0.0, 0.0])
+            pose = se2.compose(np.array(origin), step)
+            outcome = buffer.add(stamp(begin + index), pose)
+            assert (outcome is Added.POSE_JUMP) == (index == 2)
+        np.testing.assert_allclose(last(buffer), se2.compose(before, step))
+        assert buffer.coverage(stamp(50)) is Coverage.LATE
+        origin, begin = (-origin[0] - 200.0, 20.0, -2.0), begin + 5
+
+
+def test_another_source_goes_on_where_the_last_one_was():
+    buffer = driven()
+    assert buffer.add(stamp(100), np.zeros(3), anew=True) is Added.POSE_JUMP
+    assert len(buffer) == 1
+    np.testing.assert_allclose(buffer.continued(np.zeros(3)), drive(99))
+
+
+def test_a_robot_goes_on_as_before_for_a_while_but_not_after_a_gap():
+    buffer = driven()
+    expected = se2.compose(drive(99), 2.0 * se2.between(drive(98), drive(99)))
+    np.testing.assert_allclose(buffer.extrapolated(stamp(101)), expected)
+    buffer.add(stamp(99) + 3 * SECOND, drive(130))
+    np.testing.assert_array_equal(buffer.extrapolated(stamp(161)), drive(130))
+
+
+def image(stamp_ns):
+    return QueuedImage(stamp_ns, lambda: np.zeros((2, 2), np.uint8), 0.0)
+
+
+def until(newest_ns, oldest_ns=0):
+    """Coverage of an odometry that reaches from one stamp to another."""
+
+    def coverage(stamp_ns):
+        if stamp_ns > newest_ns:
+            return Coverage.EARLY
+        return Coverage.LATE if stamp_ns < oldest_ns else Coverage.READY
+
+    return coverage
+
+
+def filled(*stamps, **options):
+    queue = ImageQueue(**{'size': 8, **options})
+    for stamp_ns in stamps:
+        queue.put(image(stamp_ns))
+    return queue
+
+
+def taken(queue, coverage):
+    found = queue.take(coverage)
+    return None if found is None else found.stamp_ns
+
+
+def test_images_are_used_in_the_order_of_their_stamps_and_wait_for_their_odometry():
+    queue = filled(3, 1, 2, 5)
+    assert [taken(queue, until(4)) for _ in range(4)] == [1, 2, 3, None]
+    assert len(queue) == 1 and taken(queue, until(5)) == 5
+    assert not queue.dropped
+
+
+def test_a_backlog_is_dropped_but_for_the_newest():
+    queue = filled(1, 2, 3, 4, 5, 6, backlog=3)
+    assert taken(queue, until(5)) == 5
+    assert queue.dropped == {'a newer one was there': 4}
+    assert taken(queue, until(6)) == 6
+
+
+def test_images_without_odometry_do_not_pile_up():
+    queue = filled(*range(1000), size=5)
+    assert len(queue) == 5
+    assert queue.dropped == {'too many wait for odometry': 995}
+
+
+def test_odometry_that_is_later_than_a_queue_is_long_costs_images_but_not_all():
+    queue = ImageQueue(size=8)
+    used = []
+    for now in range(200):
+        queue.put(image(now))
+        used.append(taken(queue, until(now - 20)))
+    assert len([stamp_ns for stamp_ns in used if stamp_ns is not None]) > 60
+
+
+@pytest.mark.parametrize(
+    'stamps, then, reason',
+    [
+        ((5,), 5, 'duplicate stamp'),
+        ((5,), 4, 'older than the last one used'),
+        ((5, 3601 * SECOND), 6, 'stamps went back'),
+        ((5,), 2 * SECOND, ''),
+    ],
+)
+def test_an_image_that_cannot_be_used_after_another_is_dropped(stamps, then, reason):
+    queue = filled(*stamps)
+    assert taken(queue, until(9)) == 5
+    queue.put(image(then))
+    assert taken(queue, until(3 * SECOND)) == (then if then > 5 else None)
+    assert queue.dropped == ({reason: 1} if reason else {})
+
+
+def test_an_image_behind_the_odometry_or_twice_is_dropped():
+    queue = filled(1, 5, 5)
+    assert taken(queue, until(9, oldest_ns=3)) == 5
+    assert queue.dropped == {'older than the odometry buffer': 1, 'duplicate stamp': 1}
+
+
+def test_after_clearing_time_may_start_over():
+    queue = filled(100, 101)
+    assert taken(queue, until(100)) == 100
+    queue.clear('before a time jump')
+    queue.put(image(3))
+    assert taken(queue, until(9)) == 3
+    assert queue.dropped == {'before a time jump': 1}
