@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 Indices = NDArray[np.intp]
-_AXES = 64
 _BLOCK = 8192  # rows that are handled at a time
 _PROBED = 8192  # sketches that a quick search reads
 _NAMES = ('centre', 'axes', 'scale', 'codes', 'order', 'starts', 'lists')
@@ -151,7 +150,7 @@ def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array,
     """Centre (d,), leading axes (d, k) and the unit of their codes, from a sample (m, d)."""
     centre = features.mean(axis=0)
     centred = features - centre
-    count = min(_AXES, *centred.shape)
+    count = min(64, *centred.shape)
     # randomised range finder with a power iteration (Halko et al. 2011)
     basis = np.random.default_rng(0).standard_normal((len(centred), count + 16), dtype=np.float32)
     basis = centred @ np.linalg.qr(centred.T @ basis)[0]

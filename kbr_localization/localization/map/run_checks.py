@@ -13,7 +13,6 @@ from kbr_localization.vision.turning import robust_line
 import numpy as np
 
 _WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions are compared
-_FEWEST = 20  # pairs of images for the offset of two runs
 
 
 def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: FloatArray) -> str:
@@ -134,7 +133,7 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
     Root mean square of the offset in metres, its standard deviation, and the turn; zeros where
     the poses do not agree on any.
     """
-    if len(here) < _FEWEST:
+    if len(here) < 20:
         return 0.0, 0.0, 0.0
     away = here[:, :2] - here[:, :2].mean(axis=0)
     apart = there - here

@@ -227,19 +227,15 @@ def _solve_group(
     solved.parameters[-len(corrected.drift) :, -1] += corrected.drift  # noqa: E203
     solved.common[-1] += float(np.mean(corrected.drift))
     proposed = found.proposed.renumbered(place)
-    ends = zip(closures.first.tolist(), closures.second.tolist(), strict=True)
-    number = {pair: at for at, pair in enumerate(ends)}
-    pairs = np.stack([proposed.first, proposed.second], axis=1)
-    at = np.array([number.get((a, b), -1) for a, b in pairs.tolist()], dtype=np.intp)
-    relative, kept = proposed.relative.copy(), np.zeros(len(pairs), dtype=np.uint8)
-    relative[at >= 0] = closures.relative[at[at >= 0]]
-    kept[at >= 0] = solved.kept[at[at >= 0]]
+    used = np.isin(proposed.chain, closures.chain)  # whole chains are believed
+    relative, kept = proposed.relative.copy(), np.zeros(len(proposed), dtype=np.uint8)
+    relative[used], kept[used] = closures.relative, solved.kept
     moved = se2.between(solved.poses[proposed.second], solved.poses[proposed.first])
     return solved, MappingRecord(
         part.odometry,
         solved.covariances,
         solved.parameters,
-        pairs,
+        np.stack([proposed.first, proposed.second], axis=1),
         proposed.chain,
         relative,
         se2.between(relative, moved),

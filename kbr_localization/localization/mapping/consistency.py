@@ -35,9 +35,6 @@ CORRELATED = float(REACH)
 """Closures of a chain whose sequences share most of their images, and which err alike."""
 GATE = float(special.chdtri(3, 0.001))
 """Squared Mahalanobis distance that a ring may have."""
-_REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])  # deviations that the rings tell
-_PROOF = 4.0  # score of closures that are believed, in that of the strongest that contradicts
-_LEAST_PROOF = 40.0  # score that they have at least: about ten images in a row
 _DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to ten times as much
 _STEP = 1e-4  # of the parameters, for derivatives
 
@@ -87,8 +84,9 @@ def agree(
             weight = strengths[few][chosen].sum() - 0.5 * (found[-1] / usual) ** 2
             if weight > most:
                 best, most = found, weight
+    # deviations that the rings tell
+    refined = np.minimum([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015], prior.deviations)
     for _ in range(2):
-        refined = np.minimum(_REFINED, prior.deviations)
         rings = _Rings(middles, trajectories, Prior(prior.noise, best, refined))
         chosen = rings.largest_set(strengths)
         best = rings.parameters(chosen, prior)
@@ -270,14 +268,15 @@ def _believed(
     """
     Keep the closures that are more than look-alikes, and tell the group (p,) of each segment.
 
-    Closures between two groups of segments join them when together they have `_PROOF` times the
+    Closures between two groups of segments join them when together they have four times the
     score of the strongest chain that contradicts what was agreed upon. Within a group they are
     believed by the same rule.
     """
     name, at = np.unique(closures.chain, return_index=True)
     score = np.bincount(closures.chain, closures.score)[name]
     agreed = np.isin(name, agreed_chains)
-    needed = max(_PROOF * float(score[~agreed].max(initial=0.0)), _LEAST_PROOF)
+    # at least that of about ten images in a row
+    needed = max(4.0 * float(score[~agreed].max(initial=0.0)), 40.0)
     ends = trajectories.segment[np.stack([closures.first[at], closures.second[at]], axis=1)]
     group = np.arange(len(trajectories.run_of_segment))
     group[trajectories.fixed] = int(np.argmax(trajectories.fixed))

@@ -41,15 +41,8 @@ REACH = 5
 MIN_LOOP = 10.0
 """Metres of travel within which images of one segment are neighbours, and no closure."""
 _FEWEST = 7  # steps of a sequence that both sides must have
-_LEAST_SCORE = 1.5  # of a proposal: unrelated sequences have 0 and a spread of about 1
-_FEWEST_CHAINED = 3
-_STEPS = np.array([-2.0, -1.0, 1.0, 2.0])  # steps of travel between b and the images b_k
-_LOOKS = 1500  # closures that are looked at, spread over all
-_BATCH = 32  # images of a task
 _NOISE = 0.5 / WIDTH  # of a matched point
-_COUNT = 5.0  # points that the matches of a closure count as: their errors are correlated
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
-_STARTS = np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])  # metres aside: there are local optima
 _FEWEST_MATCHES = 25  # matches that agree
 
 
@@ -61,7 +54,7 @@ class Closures:
     `first`, `second`: (m,) images. `relative`: (m, 3) pose of the first in the frame of the
     second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain of each: closures of
     neighbouring images that advance by the same distance on both sides. `seen`: (m,) whether
-    matched points told `relative` (see `relative_pose`).
+    matched points told `relative` (see `measure_closures`).
     """
 
     first: Indices
@@ -102,7 +95,7 @@ def propose(
         if _same_shape(trajectories, anchor, image)
     ]
     chain = _chains(trajectories, anchors, found)
-    kept = np.flatnonzero(np.bincount(chain, minlength=1)[chain] >= _FEWEST_CHAINED)
+    kept = np.flatnonzero(np.bincount(chain, minlength=1)[chain] >= 3)
     relative = [_aligned(trajectories, anchors, rows, *found[number][:2]) for number in kept]
     return Closures(
         np.array([anchors[found[number][0]] for number in kept], dtype=np.intp),
@@ -175,7 +168,8 @@ def _peaks(trajectories: Trajectories, anchor: int, scores: np.ndarray) -> Itera
     for number in (None, None, None, *range(segment[anchor] + 1)):
         members = slice(0, None) if number is None else trajectories.span(number)
         best = int(np.argmax(usable[members])) + members.start
-        if not usable[best] > _LEAST_SCORE or (number is not None and number in segment[found]):
+        # unrelated sequences have 0 and a spread of about 1
+        if not usable[best] > 1.5 or (number is not None and number in segment[found]):
             continue
         close = (segment == segment[best]) & (
             np.abs(travel - travel[best]) < 3.0 * trajectories.step
@@ -287,10 +281,18 @@ def measure_closures(
     """
     if not len(closures):
         return closures
-    chosen = np.unique(np.linspace(0, len(closures) - 1, _LOOKS).astype(np.intp))
+    chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
-    corners = dict(zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True))
+    images = [pictures.images[int(image)] for image in needed]
+    tasks = [images[slice(start, start + 32)] for start in range(0, len(images), 32)]
+    detected: list[Corners] = gathered(
+        pictures.workers,
+        _all_corners,
+        tasks,
+        lambda done: progress('finding points', done, len(images)),
+    )
+    corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     for done, (number, about) in enumerate(zip(chosen, beside, strict=True)):
@@ -318,7 +320,9 @@ def find_pose(
         return None
     rays = (np.concatenate(list(matches)) - np.tile(view.ahead, 2)) / view.focal
     noise = _NOISE / view.focal
-    poses = [_refined(guess, start, rays, ways[which], noise) for start in guess + _STARTS]
+    # there are local optima aside
+    starts = guess + np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])
+    poses = [_refined(guess, start, rays, ways[which], noise) for start in starts]
     agreeing = [np.abs(_missed(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
     best = int(np.argmax([each.sum() for each in agreeing]))
     enough = agreeing[best].sum() >= _FEWEST_MATCHES and agreeing[best].mean() > 0.35
@@ -331,7 +335,7 @@ def _refined(
 ) -> FloatArray:
     """Pose (3,) that points agree on best near a start, by Cauchy's law that becomes sharper."""
     pose, prior, step = start.copy(), np.diag(1.0 / _GUESS**2), 1e-4 * np.eye(3)
-    each = _COUNT / len(rays) / noise**2
+    each = 5.0 / len(rays) / noise**2  # errors of matches are correlated: they count as five
     for sharp in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
         missed = _missed(pose, rays, ways)
         sides = [_missed(pose + d, rays, ways) - _missed(pose - d, rays, ways) for d in step]
@@ -365,22 +369,11 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
 
 def _beside(trajectories: Trajectories, image: int) -> Indices:
     """Images of the same segment before and behind an image."""
-    travel = trajectories.travel[image] + trajectories.step * _STEPS
+    travel = trajectories.travel[image] + trajectories.step * np.array([-2.0, -1.0, 1.0, 2.0])
     found = trajectories.at_travel(int(trajectories.segment[image]), travel)
     return found[found >= 0]
 
 
-def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list[Corners]:
-    """Find the points of some images (k,)."""
-    images = [(int(image), pictures.images[int(image)]) for image in needed]
-    tasks = [images[slice(start, start + _BATCH)] for start in range(0, len(images), _BATCH)]
-
-    def report(done: int) -> None:
-        progress('finding points', done, len(images))
-
-    return gathered(pictures.workers, all_corners, tasks, report)
-
-
-def all_corners(images: Sequence[tuple[int, LoadableImage]]) -> list[Corners]:
-    """Find the points (k, 2) of each of some numbered images; a broken one has none."""
-    return [find_corners(load_small(image)) for _, image in images]
+def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
+    """Find the points (k, 2) of each of some images; a broken one has none."""
+    return [find_corners(load_small(image)) for image in images]

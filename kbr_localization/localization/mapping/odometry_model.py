@@ -41,10 +41,7 @@ from kbr_localization.vision.turning import (
 from kbr_localization.workers import gathered, Workers
 import numpy as np
 
-_BATCH = 64  # images of a task
-_FEWEST = 30  # pairs of images of a run that tell its drift
 _FLOOR = 1e-8  # rad², so that a standing robot has some variance
-_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step straight ahead
 
 NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
 """Parameters of a robot that does not move sideways."""
@@ -220,8 +217,8 @@ def follow_images(
     None are followed from or to an image that is broken.
     """
     # each task begins with the last image of the one before
-    starts = range(0, max(len(images) - 1, 0), _BATCH)
-    tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
+    starts = range(0, max(len(images) - 1, 0), 64)
+    tasks = [images[slice(start, start + 65)] for start in starts]
     return gathered(workers, _follow_all, tasks, lambda done: report(done, len(images) - 1))
 
 
@@ -255,7 +252,7 @@ def correct_headings(
     fused = {
         number: _fused(steps[some], seen.some(some), laws[number])
         for number, some in enumerate(members)
-        if np.isfinite(seen.angle[some]).sum() >= _FEWEST
+        if np.isfinite(seen.angle[some]).sum() >= 30
     }
     if not fused:
         return unknown
@@ -305,7 +302,7 @@ def _seen(
     # in turns an offset that is not quite right would bend them; on arcs the focal length takes
     # up what is wrong, and the sum of all turns is that by the odometry
     straight = np.abs(steps[:, 2]) < 0.02
-    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, _ARC))
+    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, [1.0, 0.0, 0.0]))
     on_arcs = find_view(points, by_odometry, metres)
     # the camera sees other turns than the odometry, or where the robot drives to is out of view
     if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
