@@ -32,11 +32,6 @@ class Claim:
     state: str
     detail: str
 
-    @property
-    def holds(self) -> bool:
-        """Whether the claim holds in the mean and beyond its standard error."""
-        return self.state == HOLDS
-
 
 @dataclass(frozen=True)
 class Paired:

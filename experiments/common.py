@@ -85,17 +85,12 @@ def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
         return None
     done = report.completed(records, tasks)
     outcome = experiment.judge(records, size)
-    write(results, stem(experiment.name, options.size), experiment, outcome, done, options.size)
+    write(results, experiment, outcome, done, options.size)
     print(
         f'{experiment.source}, {options.size}: {outcome.ours}. {verdict(outcome.claims)} ({done})'
     )
     report.write_page(options.out)
     return outcome
-
-
-def stem(name: str, size: str) -> str:
-    """Return the name of the files of a result."""
-    return f'{name}_full' if size == 'full' else name
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -113,15 +108,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     return result
 
 
-def write(
-    folder: Path,
-    name: str,
-    experiment: Experiment,
-    outcome: Outcome,
-    done: str,
-    size: str,
-) -> None:
+def write(folder: Path, experiment: Experiment, outcome: Outcome, done: str, size: str) -> None:
     """Write rows, figure and what the page needs."""
+    name = f'{experiment.name}_full' if size == 'full' else experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / f'{name}.csv', outcome.rows)
     write_figure(folder / f'{name}.png', outcome.draw)
@@ -165,16 +154,11 @@ def write_figure(path: Path, draw: Callable[[], Any]) -> None:
         pyplot.close(figure)
 
 
-def series(rows: Sequence[Row], method: str, x: str, *values: str) -> list[Any]:
-    """Columns x and values of one method's rows, as arrays."""
-    chosen = [row for row in rows if row['method'] == method]
-    return [np.array([row[key] for row in chosen]) for key in (x, *values)]
-
-
-def curves(axes: Any, rows: Sequence[Row], x: str, y: str = 'mean', spread: str = 'se') -> None:
+def curves(axes: Any, rows: Sequence[Row], x: str) -> None:
     """One curve with standard errors for every method, in the order of their first rows."""
     for method in dict.fromkeys(row['method'] for row in rows):
-        columns = series(rows, method, x, y, spread)
+        chosen = [row for row in rows if row['method'] == method]
+        columns = [np.array([row[key] for row in chosen]) for key in (x, 'mean', 'se')]
         axes.errorbar(*columns, label=method, marker='o', markersize=3, capsize=2)
     axes.legend()
 

@@ -25,7 +25,6 @@ from threadpoolctl import threadpool_limits
 Values = dict[str, Any]
 Trial = Callable[..., Values]
 SEEDS = (0, 1, 2, 3, 4)
-DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -194,5 +193,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_rounded(one) for one in value]
     if isinstance(value, float | np.floating):
-        return float(f'{value:.{DIGITS}g}')
+        return float(f'{value:.6g}')
     return value.item() if isinstance(value, np.generic) else value

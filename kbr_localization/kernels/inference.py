@@ -158,7 +158,7 @@ class NonparametricModel:
     Conditional law p(y | x) learnt from pairs (X_i, Y_i), i = 1..n.
 
     `x`, `y`: (n, ...) points that the kernels take; `epsilon`: see `rules`; `tolerance`: when
-    given, G_X is replaced by its incomplete Cholesky form and everything costs O(n r^2).
+    given, G_X is replaced by its incomplete Cholesky form, and a solve costs O(n r).
     """
 
     def __init__(
