@@ -262,6 +262,9 @@ def test_customary_names_win_and_commands_are_no_reference(tmp_path):
     assert run.sources == (
         'images on /image', 'odometry on /odom', 'reference poses on /ground_truth (frame world)'
     )  # fmt: skip
+    known = drive(topic='/ground_truth', frame='world')
+    run = BagRun(bag(tmp_path / 'truth', drive(topic='/wheels'), known, images()))
+    assert (run.odometry_topic.name, run.reference_topic.name) == ('/wheels', '/ground_truth')
     run = BagRun(path, odometry_topic='/wheel/fast', reference_topic='/odom')
     assert (run.odometry_topic.name, run.reference_topic.name) == ('/wheel/fast', '/odom')
     run = BagRun(bag(tmp_path / 'goals', drive(), images(), goals))
