@@ -370,6 +370,7 @@ def test_images_recorded_at_one_time_are_told_apart(tmp_path, storage):
 
 def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_interrupt(cold, tmp_path):
     class Interrupted(ColdRun):
+        """At whose fourth frame somebody presses Ctrl-C."""
 
         def __getitem__(self, index):
             if index == 3:
