@@ -6,6 +6,7 @@ and models that push and condition them, and filters. The regressors of `estimat
 scikit-learn, which is not imported here.
 """
 
+# flake8: noqa: F401
 from kbr_localization.kernels.algebra import Kernel as Kernel
 from kbr_localization.kernels.algebra import LinearKernel as LinearKernel
 from kbr_localization.kernels.algebra import PrecomputedKernel as PrecomputedKernel
