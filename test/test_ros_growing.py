@@ -1,16 +1,13 @@
 """Which images join a map, how it is written, and which maps there are; no messages involved."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
-import subprocess
-import sys
 import time
 
 from helpers import START_NS, straight_reference, textured_image, wall_image
 from kbr_localization.errors import ConfigurationError, KbrError, MapError
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.grow import grown, GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.buffers import OdometryAt, QueuedImage
 from kbr_localization.ros.config import NodeConfig
@@ -212,38 +209,15 @@ def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
     assert (facts['images'], facts['images added in all']) == (30, 0)
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from kbr_localization.localization.map.grow import GrownFile
-file = GrownFile(Path(sys.argv[1]))
-file.claim()
-print('claimed', flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def another_process(path):
-    """Give a process that has claimed a file, and lets it go when its input ends."""
-    with subprocess.Popen(
-        [sys.executable, '-c', HOLD, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == 'claimed\n'
-        yield process
-
-
 def test_while_another_process_adds_to_the_file_nothing_is_added(tiny_world_copy):
-    beside = tiny_world_copy.map_file.with_name('map_grown.h5')
-    with another_process(beside):
-        growing = Growing(tiny_world_copy)
-        assert growing.drive(0.0, 6.0) == 0
-        assert 'is being added to by' in growing.map.failure
-        with pytest.raises(MapError, match='end that one first'):
-            growing.map.add(answer(1.0))
+    growing = Growing(tiny_world_copy)
+    other = GrownFile(growing.map.in_use.file.path)
+    other.claim()
+    assert growing.drive(0.0, 6.0) == 0
+    assert 'is being added to by' in growing.map.failure
+    with pytest.raises(MapError, match='end that one first'):
+        growing.map.add(answer(1.0))
+    other.release()
     growing.map.add(answer(1.0))
 
 

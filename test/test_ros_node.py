@@ -1,7 +1,6 @@
 """The localization node: one process for all tests, led as by a lifecycle manager."""
 
 import os
-import resource
 import signal
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -308,20 +307,6 @@ def test_at_the_end_it_sums_up_and_shuts_down(process):
     assert process.process.stop() == 0
     assert 'images answered: ' in process.process.output
     assert 'Traceback' not in process.process.output
-
-
-@pytest.mark.slow
-def test_a_node_that_is_started_again_answers_soon(ros, tiny_world):
-    """Seconds of a processor, as of a machine that does nothing else."""
-    robot, poses = Robot(ros), ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    values = (f'map_file:={tiny_world.map_file}', f'pose_file:={ros.folder}/pose.json')
-    arguments = [part for value in values for part in ('-p', value)]
-    node = ros.start('kbr_localization.ros.node', '--ros-args', *arguments)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    robot.drive_until(lambda: poses)
-    assert node.stop() == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 3.5
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -105,15 +105,6 @@ def test_it_localizes_from_nothing_and_the_transform_joins_map_and_raw_odometry(
     np.testing.assert_allclose(base, answer.estimate.pose, atol=1e-9)
 
 
-def test_an_image_ahead_of_the_odometry_waits_for_it(drive):
-    drive.go(0.0, 2.0)
-    drive.image(2.5)
-    drive.go(2.05, 2.45, image_every=100)
-    assert stamp(2.5) not in drive.answers and len(drive.session.feed.queue) == 1
-    drive.go(2.5, 2.5, image_every=100)
-    assert stamp(2.5) in drive.answers
-
-
 def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
     drive.go(0.0, 4.0)
     drive.image(4.04)
@@ -125,27 +116,6 @@ def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
     drive.image(4.5)
     drive.work()
     assert len(drive.session.feed.queue) == 2  # too far ahead to be guessed
-
-
-def test_images_in_a_gap_of_the_odometry_are_dropped_and_the_next_are_good(drive):
-    drive.go(0.0, 4.0)
-    for seconds in np.arange(4.2, 12.0, 0.4):
-        drive.image(seconds)
-    drive.work()
-    drive.go(12.0, 15.0)
-    assert drive.error(14.8) < 0.3
-    assert drive.dropped()['in an odometry gap'] > 10
-
-
-def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
-    drive.go(0.0, 2.0)
-    for seconds in np.arange(2.02, 6.0, 0.04):
-        drive.image(seconds)
-    for tick in range(41, 125):
-        drive.odometry(tick / 20)
-    drive.work()
-    assert drive.dropped() == {'too many wait for odometry': 84, 'a newer one was there': 15}
-    assert max(drive.answers) == stamp(5.98)
 
 
 def test_a_given_pose_with_an_old_stamp_is_carried_forward(tiny_world):
@@ -180,14 +150,6 @@ def test_a_given_pose_of_the_time_that_begins_anew_is_kept(tiny_world, given_s, 
     assert not used or drive.error(4.0) < 0.3
 
 
-def test_a_pose_that_somebody_gives_is_localized_when_images_have_confirmed_it(drive):
-    drive.go(0.0, 6.0)
-    drive.give(straight_reference(6.0), 6.0)
-    drive.go(6.05, 12.0)
-    said = [drive.answers[at].estimate.localized for at in sorted(drive.answers) if at > stamp(6)]
-    assert not said[0] and said[-1]
-
-
 def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
     drive.go(0.0, 4.0)
     drive.give([70.0, 0.0, 0.0])
@@ -216,21 +178,6 @@ def test_a_jump_back_in_time_starts_anew(drive):
     drive.go(0.0, 6.0)
     assert drive.resets == 1 and drive.error(6.0) < 0.3
     assert sum('forgotten' in text for text in drive.told) == 1
-
-
-def test_stray_stamps_reset_nothing(drive):
-    rng = np.random.default_rng(0)
-    for tick in range(161):
-        seconds = tick / 20
-        drive.odometry(seconds)
-        if tick % 8 == 0:
-            drive.image(seconds)
-        if tick % 10 == 5:
-            drive.odometry(seconds + rng.choice([-500.0, 500.0, 1e6]))
-            drive.image(seconds + rng.choice([-500.0, 500.0]))
-        drive.work()
-    assert drive.resets == 0 and drive.error(8.0) < 0.3
-    assert drive.session.odometry_counts['does not continue the track'] == 16
 
 
 def test_a_restarted_odometry_driver_does_not_move_the_robot(drive):

@@ -69,11 +69,6 @@ class Localization:
         self._reporter: Reporter | None = None
         self._worker: Worker | None = None
 
-    @property
-    def is_working(self) -> bool:
-        """Whether the worker runs."""
-        return self._worker is not None
-
     def start(self) -> None:
         """Begin to work."""
         if self.settings.config.always_reset_initial_pose:

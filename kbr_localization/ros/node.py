@@ -236,7 +236,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             # until then poses on the old map may come
             use, session = partial(localization.use_map, loaded), localization.session
             switched = _done(session.switch_map, use)
-            if not localization.is_working:
+            if not self.active:
                 session.do_requests()
             await switched
             self._check_is_same(localization)
@@ -259,7 +259,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     async def _add(self) -> str:
         self._check_is_idle()  # the file would get what the map that is being read has not
         localization = self._configured()
-        if not localization.is_working:
+        if not self.active:
             raise LocalizationError('the node is not active: activate it first')
         added = await _done(localization.session.request, localization.add_current)
         self._check_is_same(localization)

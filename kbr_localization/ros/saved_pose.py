@@ -62,11 +62,6 @@ class SavedPose:
         return se2.compose(self.pose, step)
 
 
-def own_folder() -> Path:
-    """Return the package's folder in ROS_HOME or ~/.ros."""
-    return Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'kbr_localization'
-
-
 def pose_file(config: NodeConfig, node_name: str) -> Path:
     """Return the file that a node of a fully qualified name saves its pose in."""
     if config.pose_file:
@@ -74,7 +69,8 @@ def pose_file(config: NodeConfig, node_name: str) -> Path:
     if config.saved_pose_filepath:
         # nav2_amcl writes its own format there
         return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
-    return own_folder() / f'{node_name.strip("/").replace("/", ".")}.pose.json'
+    ros_home = Path(os.environ.get('ROS_HOME') or Path.home() / '.ros')
+    return ros_home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
 
 def save_pose(path: Path, saved: SavedPose) -> None:
