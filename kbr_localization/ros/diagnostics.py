@@ -366,6 +366,7 @@ class Reporter:
     def _missing(self, now: float, facts: Facts) -> str:
         """Say what keeps the node from giving a pose right now, or nothing."""
         image, odometry, session = facts.image, facts.odometry, self._localization.session
+        last = session.last  # the worker may take it away
         missing = [
             f'nothing on {topic.name} for {topic.silence:.0f} s'
             for topic in (image, odometry)
@@ -379,9 +380,9 @@ class Reporter:
             topic = self._node.resolve_topic_name('initialpose')
             service = self._node.resolve_service_name('reinitialize_global_localization')
             return f'no initial pose: publish one on {topic}, or call {service}'
-        if session.last is None:
+        if last is None:
             return f'{image.name} and {odometry.name} come in, but no image could be used yet'
-        age = now - session.last.image.received
+        age = now - last.image.received
         return f'no image on {image.name} could be used for {age:.0f} s' * (age > STALE_SECONDS)
 
     def _unusable(self, topic: str) -> str:

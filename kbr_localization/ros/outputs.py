@@ -200,7 +200,7 @@ class TransformBroadcaster:
 
     @property
     def rival(self) -> str:
-        """The transform that another node broadcasts as well, empty without one."""
+        """Name the transform if another node broadcasts it as well, else nothing."""
         config = self._settings.config
         if not config.tf_broadcast or time.monotonic() - self._rival_at >= 5.0:
             return ''
