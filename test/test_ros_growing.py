@@ -117,7 +117,8 @@ def test_views_do_not_join_when_the_pose_has_been_doubted_since(growing, spoils)
     ready(growing)
     growing.map.look(answer(3.0))
     growing.map.look(answer(3.2, **spoils))
-    assert growing.drive(3.4, 7.0, similarity=0.9) == 0
+    growing.drive(3.4, 7.0, similarity=0.9)
+    assert growing.size == 40
 
 
 def test_a_camera_that_shows_nothing_adds_nothing(growing):
@@ -228,9 +229,11 @@ def test_what_another_process_has_written_is_not_overwritten(tiny_world_copy):
     first.map.close()
     with pytest.raises(MapError, match='load the map again'):
         second.map.add(answer(1.0))
-    second.map.use(second.read(str(tiny_world_copy.map_file)))
-    assert second.size == 41
-    second.map.add(answer(1.0))
+    for _ in range(2):  # the second time it has the claim already
+        second.map.use(second.read(str(tiny_world_copy.map_file)))
+        assert second.size == 41
+        second.map.add(answer(1.0))
+    assert any('not in the map read again' in text for text in second.told)
 
 
 def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_path):
