@@ -64,6 +64,12 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
     return compose(inverse(start), end)
 
 
+def magnitude(increment: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the metres and radians (...) of increments (..., 3)."""
+    metres = np.hypot(increment[..., 0], increment[..., 1])
+    return np.asarray(metres), np.abs(wrap_angle(increment[..., 2]))
+
+
 def within(
     poses: FloatArray, pose: FloatArray, metres: float, radians: float
 ) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.off_map import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter import image_model
-from kbr_localization.localization.filter.consecutive import ConsecutiveImages, PairLaw
+from kbr_localization.localization.filter.consecutive import ConsecutiveImages, log_ratio
 from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.localization.filter.points import Points
@@ -30,6 +30,7 @@ from kbr_localization.localization.filter.strata import (
     Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
+from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, random_poses, straight
 import numpy as np
@@ -332,14 +333,14 @@ def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
 
 # consecutive images
 
-LAW = PairLaw(top=0.55, floor=0.0, length=1.0, angle=0.5, spread=0.1)
+LAW = SimilarityDecay(top=0.55, floor=0.0, length=1.0, angle=0.5, spread=0.1)
 
 
 def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
     rng = np.random.default_rng(0)
     d, a = rng.uniform(0, 4, 4000), rng.uniform(0, 1, 4000)
     values = 0.55 * np.exp(-d / 1.3 - a / 0.5) + 0.05 * rng.standard_normal(4000)
-    law = PairLaw.fit(d, a, values)
+    law = SimilarityDecay.fit(d, a, values)
     assert law.length == pytest.approx(1.3, rel=0.1) and law.angle == pytest.approx(0.5, rel=0.1)
     assert law.top == pytest.approx(0.55, abs=0.03) and law.spread == pytest.approx(0.05, abs=0.01)
 
@@ -350,7 +351,7 @@ def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
     ids=['drives', 'stands', 'wheels spin', 'odometry frozen'],
 )
 def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong):
-    assert (LAW.log_ratio(value, metres, 0.0, gain=1.0) > 0.0) == wrong
+    assert (log_ratio(LAW, value, metres, 0.0, gain=1.0) > 0.0) == wrong
 
 
 def test_images_of_the_map_in_their_order_are_a_right_odometry():

@@ -194,7 +194,7 @@ def test_the_nonparametric_prediction_is_the_printed_formula(kernel_map):
     localizer = FullyNonparametricFilter(kernel_map)
     increment = kernel_map.controls[0]
     predicted = localizer.predicted(np.full(60, 1 / 60), increment)
-    config, kernel = localizer.config, localizer.kernels.kernel
+    config, kernel = localizer.config, localizer.kernel
     x, following = (
         se2.to_plane_and_circle(poses) for poses in (kernel_map.poses, kernel_map.next_poses)
     )

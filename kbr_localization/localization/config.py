@@ -104,9 +104,14 @@ class KbrConfig:
         validate(self)
 
 
-def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig:
+def sensible_config(
+    poses: FloatArray, cameras: Sequence[str] = (), decay_length: float = 1.0
+) -> KbrConfig:
     """
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
+
+    `decay_length`: metres in which the similarity of images falls by e (`map.decay`), the unit of
+    distances from 1 m on: images of open ground are alike over several.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
     a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
@@ -115,31 +120,22 @@ def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
     heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates; the distance between them shrinks with the square. A pose
-    is sure within twice the distance of neighbouring images at least: no map resolves more.
+    does the turn between two updates. A pose is sure within half a unit, or twice the distance of
+    neighbouring images, at least: no map resolves more.
     """
-    defaults, scale = KbrConfig(), length_scale(poses)
-    broader = min(3.0, 1.0 / scale)
+    defaults, scale = KbrConfig(), length_scale(poses, decay_length)
+    broader, spacing = max(min(3.0, 1.0 / scale), 1.0), image_spacing(poses)
     typical, count = TYPICAL_SIMILARITY, max(1, len(cameras))
     change = typical ** (count - 1) * (1.0 - typical) / (1.0 - typical**count)
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
         heading_bandwidth=broader * defaults.heading_bandwidth,
-        update_min_d=scale**2 * defaults.update_min_d,
+        update_min_d=scale * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=min(max(defaults.localized_radius, 2.0 * image_spacing(poses)), 1000.0),
+        localized_radius=min(max(defaults.localized_radius, 0.5 * scale, 2.0 * spacing), 1000.0),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
-
-
-def suited_config(
-    given: KbrConfig | Mapping[str, Any] | None, poses: FloatArray, cameras: Sequence[str]
-) -> KbrConfig:
-    """Return a whole configuration unchanged; put single values into `sensible_config`."""
-    if isinstance(given, KbrConfig):
-        return given
-    return replace(sensible_config(poses, cameras), **(given or {}))
 
 
 def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
@@ -154,10 +150,10 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
     return found
 
 
-def length_scale(poses: FloatArray) -> float:
-    """Return the factor on the lengths of a map with poses (n, 3), 1 from 0.5 m of spread on."""
+def length_scale(poses: FloatArray, decay_length: float = 1.0) -> float:
+    """Return the unit of length of a map with poses (n, 3) in metres: see `sensible_config`."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    return min(1.0, max(0.05, spread / 0.5))
+    return min(max(decay_length, 1.0), max(0.05, spread / 0.5))
 
 
 def image_spacing(poses: FloatArray) -> float:

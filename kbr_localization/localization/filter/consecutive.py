@@ -1,25 +1,21 @@
 """
 Is the odometry right? One likelihood of consecutive images answers.
 
-Two images of one drive are the less similar the farther apart they were taken. Over pairs of
-images of the map's own runs, d metres and a radians apart,
-
-    k~ ~ N(floor + (top - floor) exp(-u), spread^2),   u = d / length + a / angle.
-
-The odometry tells d and a of two images of a drive. Alternatives are a robot that did not move (k~
-uniform from top to 1) and one that moved anyhow (k~ uniform from floor to top); a few pairs are
-anything: people, glare. A Bayes filter of two states, right and wrong, takes in the log likelihood
-ratio of each image and an earlier one: the last one, and while the odometry stands the oldest one
-since it does, from which a robot that is carried moves away.
+Two images of one drive are the less similar the farther apart they were taken (`map.decay`), which
+the odometry tells. Alternatives are a robot that did not move (k~ uniform from top to 1) and one
+that moved anyhow (k~ uniform from floor to top); a few pairs are anything: people, glare. A Bayes
+filter of two states, right and wrong, takes in the log likelihood ratio of each image and an
+earlier one: the last one, and while the odometry stands the oldest one since it does, from which a
+robot that is carried moves away.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 import functools
 
 from kbr_localization import se2
+from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -31,86 +27,6 @@ STANDING = 0.1
 """u up to which the robot may stand."""
 BEGINS, ENDS = 0.02, 0.1
 """Rates, per second, at which the odometry goes wrong, and right again."""
-
-
-@dataclass(frozen=True)
-class PairLaw:
-    """The law of k~ of two images of a run: see the module."""
-
-    top: float
-    floor: float
-    length: float
-    angle: float
-    spread: float
-
-    @classmethod
-    def of_map(cls, kernel_map: KernelMap) -> PairLaw | None:
-        """Fit the law to pairs of images of each run; None where there are too few."""
-        pairs, runs = [], np.unique(kernel_map.run_index)
-        for run in runs:
-            members = np.flatnonzero(kernel_map.run_index == run)[: max(600 // len(runs), 2)]
-            pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
-        i, j = np.concatenate(pairs, axis=1)
-        d, a = _size(se2.between(kernel_map.poses[i], kernel_map.poses[j]))
-        near = (d < 4.0) & (a < 1.5)
-        if near.sum() < 30:
-            return None
-        used, place = np.unique(np.concatenate([i[near], j[near]]), return_inverse=True)
-        first, second = np.split(place, 2)
-        return cls.fit(d[near], a[near], kernel_map.centring.gram(used, used)[first, second])
-
-    @classmethod
-    def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> PairLaw:
-        """
-        Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same.
-
-        A weak prior of top, floor, log length and log angle serves maps with few pairs.
-        """
-        # takes a node half a second to import
-        from scipy.optimize import least_squares  # noqa: PLC0415
-
-        cells = np.minimum(d / 0.1, 40).astype(int) * 100 + np.minimum(a / 0.1, 15).astype(int)
-        _, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
-        weight = 1.0 / np.sqrt(np.maximum(counts[cell], 5))
-        scale = 0.1 * float(weight.mean())
-        length = np.log(max(float(np.median(d)) / 2.0, 0.05))
-        expected, deviations = np.array([0.55, 0.0, length, np.log(0.45)]), [0.08, 0.08, 2.0, 0.4]
-
-        def residual(q: FloatArray) -> FloatArray:
-            u = d / np.exp(q[2]) + a / np.exp(q[3])
-            return np.asarray(q[1] + (q[0] - q[1]) * np.exp(-u) - values)
-
-        def weighted(q: FloatArray) -> FloatArray:
-            return np.append(weight * residual(q), 4.0 * scale * (q - expected) / deviations)
-
-        q = least_squares(weighted, expected, loss='soft_l1', f_scale=scale).x
-        length, angle = np.exp(q[2:])
-        close = d / length + a / angle < 2.0
-        errors = np.abs(residual(q))[close if close.any() else slice(None)]
-        return cls(q[0], q[1], length, angle, max(1.48 * float(np.median(errors)), 0.03))
-
-    def distance(self, d: FloatArray | float, a: FloatArray | float) -> FloatArray:
-        """Return u of d metres and a radians."""
-        return np.asarray(d / self.length + a / self.angle)
-
-    def log_ratio(self, value: float, d: float, a: float, gain: float) -> float:
-        """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
-        u, sd, size = float(self.distance(d, a)), self.spread, gain * (self.top - self.floor)
-        top, floor = self.floor + size, self.floor
-        # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
-        low = np.array([top - sd, floor, floor + 0.4 * size])
-        high = np.array([max(1.0, top + sd), top, top])
-        densities = (ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low)
-        stopped, anyhow, hidden = densities
-        # what a turn brings into view is anything
-        wide = sd * np.hypot(1.0, 4.0 * a)
-        error = (value - floor - size * np.exp(-u)) / wide
-        moving = np.exp(-0.5 * error**2) / (wide * np.sqrt(2.0 * np.pi))
-        stands = np.exp(-((u / STANDING) ** 2))
-        right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving
-        wrong, outlier = 0.5 * (stopped + anyhow), OUTLIERS / 1.5  # k~ is from -0.5 to 1
-        ratio = ((1.0 - OUTLIERS) * wrong + outlier) / ((1.0 - OUTLIERS) * right + outlier)
-        return float(np.log(ratio))
 
 
 class ConsecutiveImages:
@@ -132,9 +48,9 @@ class ConsecutiveImages:
         self._gain, self._weight = 1.0, 20.0
 
     @functools.cached_property
-    def law(self) -> PairLaw | None:
-        """Return the map's law, fitted when it is first needed."""
-        return PairLaw.of_map(self._map)
+    def law(self) -> SimilarityDecay | None:
+        """Return the map's law, fitted when it is first needed where the map has none."""
+        return self._map.decay or SimilarityDecay.of_map(self._map)
 
     @functools.cached_property
     def _largest(self) -> float:
@@ -151,7 +67,8 @@ class ConsecutiveImages:
         centring, law = self._map.centring, self.law
         mean = float(centring.with_references(image).mean())
         if self._last and law is not None:
-            d, a = _size(se2.between(np.stack([pose for pose, *_ in self._last]), self._pose))
+            poses = np.stack([pose for pose, *_ in self._last])
+            d, a = se2.magnitude(se2.between(poses, self._pose))
             u = law.distance(d, a)
             standing = np.flatnonzero(u <= STANDING)
             n = int(standing[0]) if standing.size else -1
@@ -161,7 +78,7 @@ class ConsecutiveImages:
             ratio = 0.0
             if plain:
                 value = centring.between(np.stack([image, other]), means)
-                ratio = law.log_ratio(value, d[n], a[n], self._gain)
+                ratio = log_ratio(law, value, d[n], a[n], self._gain)
                 self._learn(law, value - law.floor, float(u[n]), ratio)
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
@@ -170,7 +87,7 @@ class ConsecutiveImages:
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
         self._last.append((self._pose, np.array(image), mean))
 
-    def _learn(self, law: PairLaw, height: float, u: float, ratio: float) -> None:
+    def _learn(self, law: SimilarityDecay, height: float, u: float, ratio: float) -> None:
         """Learn how similar the images of this run are, from pairs that are likely right."""
         if u > STANDING:
             right = 1.0 / (1.0 + np.exp(ratio))
@@ -180,6 +97,21 @@ class ConsecutiveImages:
             self._gain = float(np.clip(self._gain + step / (size * size + 0.02), 0.4, 1.5))
 
 
-def _size(increments: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return metres and radians (m,) of increments (m, 3)."""
-    return np.hypot(increments[:, 0], increments[:, 1]), np.abs(se2.wrap_angle(increments[:, 2]))
+def log_ratio(law: SimilarityDecay, value: float, d: float, a: float, gain: float) -> float:
+    """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
+    u, sd, size = float(law.distance(d, a)), law.spread, gain * (law.top - law.floor)
+    top, floor = law.floor + size, law.floor
+    # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
+    low = np.array([top - sd, floor, floor + 0.4 * size])
+    high = np.array([max(1.0, top + sd), top, top])
+    densities = (ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low)
+    stopped, anyhow, hidden = densities
+    # what a turn brings into view is anything
+    wide = sd * np.hypot(1.0, 4.0 * a)
+    error = (value - floor - size * np.exp(-u)) / wide
+    moving = np.exp(-0.5 * error**2) / (wide * np.sqrt(2.0 * np.pi))
+    stands = np.exp(-((u / STANDING) ** 2))
+    right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving
+    wrong, outlier = 0.5 * (stopped + anyhow), OUTLIERS / 1.5  # k~ is from -0.5 to 1
+    ratio = ((1.0 - OUTLIERS) * wrong + outlier) / ((1.0 - OUTLIERS) * right + outlier)
+    return float(np.log(ratio))

@@ -16,7 +16,8 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.config import KbrConfig, suited_config
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import run_faults
@@ -122,7 +123,7 @@ def build_map(
     poses = np.array([c.pose for c in chosen])
     tracks, delay = _tracks(candidates, datasets)
     calibration, noise = measure_odometry(tracks)
-    return KernelMap(
+    whole = KernelMap(
         poses=poses,
         descriptors=np.array([image.descriptor for image in described]),
         stamps_ns=np.array([c.frame.stamp_ns for c in chosen], dtype=np.int64),
@@ -132,11 +133,11 @@ def build_map(
         image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in chosen]),
         next_poses=np.array([c.next_pose for c in chosen]),
-        filter_config=suited_config(filter_config, poses, cameras),
         motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
         calibration=replace(calibration, delay=delay),
     )
+    return with_suited_config(whole, filter_config)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from kbr_localization.errors import MapError, MissingModuleError
 from kbr_localization.files import new_file
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import (
     KernelMap,
@@ -72,6 +73,7 @@ class Field(NamedTuple):
     gaps: bool = False
 
 
+_DECAY = {'top': -1.0, 'floor': -1.0, 'length': 1e-6, 'angle': 1e-6, 'spread': 1e-6}
 SCHEMA = {
     'poses': Field('f8', ('images', 3), -FARTHEST, FARTHEST),
     'controls': Field('f8', ('images', 3), -FARTHEST, FARTHEST, gaps=True),
@@ -94,6 +96,7 @@ SCHEMA = {
     'statistics/evidence_limit': Field('f8', (), -100.0, 100.0),
     'statistics/typical_log_likelihood': Field('f8', (), -100.0, 100.0),
     'statistics/reference_log_likelihood': Field('f8', (), -100.0, 100.0),
+    **{f'decay/{x}': Field('f8', (), low, 1e6) for x, low in _DECAY.items()},
     'motion_noise/per_metre': Field('f8', (3,), 0.0, _MOST_NOISE),
     'motion_noise/per_radian': Field('f8', (3,), 0.0, _MOST_NOISE),
     'motion_noise/per_metre_aside': Field('f8', (3,), 0.0, _MOST_NOISE),
@@ -244,6 +247,8 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
     }
     if kernel_map.mapping is not None:
         values['mapping'] = vars(kernel_map.mapping)
+    if kernel_map.decay is not None:
+        values['decay'] = to_mapping(kernel_map.decay)
     if kernel_map.statistics is not None:
         values['statistics'] = to_mapping(kernel_map.statistics) | {'image_kernel': _IMAGE_KERNEL}
     if kernel_map.is_large:
@@ -301,6 +306,7 @@ def _map_of(values: dict[str, Any]) -> KernelMap:
         index=SketchIndex(index) if index else None,
         means=values.get('means'),
         statistics=statistics and MapStatistics(**statistics),
+        decay=from_mapping(SimilarityDecay, values['decay']) if 'decay' in values else None,
         calibration=from_mapping(Calibration, values['calibration']),
         mapping=MappingRecord(**mapping) if mapping else None,
     )

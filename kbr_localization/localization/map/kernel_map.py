@@ -12,6 +12,7 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.similarity import Centring, FullSimilarity, Similarity
 from kbr_localization.localization.motion import MotionNoise
@@ -138,6 +139,7 @@ class KernelMap:
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `means`: (n,) of the image kernel of each image and the map, of a large one (`centring`).
     `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.
+    `decay`: how the similarity of its images falls with distance, None if not known.
     `calibration`: systematic errors of the odometry of the runs.
     `mapping`: where the poses come from odometry and closures, with their covariances.
     """
@@ -158,6 +160,7 @@ class KernelMap:
     index: SketchIndex | None = None
     means: FloatArray | None = None
     statistics: MapStatistics | None = None
+    decay: SimilarityDecay | None = None
     calibration: Calibration = field(default_factory=Calibration.unknown)
     mapping: MappingRecord | None = None
 

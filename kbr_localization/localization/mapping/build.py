@@ -16,8 +16,9 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
-from kbr_localization.localization.config import KbrConfig, suited_config
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.mapping.align import (
@@ -177,9 +178,8 @@ def map_described(
     if base:
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
-    suited = suited_config(filter_config, whole.poses, described.cameras)
     notes += corrected.summary(base) + _summary(solved, found)
-    return Mapped(replace(whole, filter_config=suited), tuple(notes))
+    return Mapped(with_suited_config(whole, filter_config), tuple(notes))
 
 
 def _find_closures(

@@ -1,0 +1,106 @@
+"""
+How the similarity of images falls with the motion between them.
+
+For two images of a run, d metres and a radians apart,
+
+    k~ ~ N(floor + (top - floor) exp(-u), spread^2),   u = d / length + a / angle.
+
+Between walls `length` is about a metre, on open ground several. It is the unit of the distances
+of the filter (`config.sensible_config`), and tells whether the odometry agrees with the images
+(`filter.consecutive`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TYPE_CHECKING
+
+from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+if TYPE_CHECKING:
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+FARTHEST, WIDEST = 4.0, 1.5
+"""Metres and radians between images of the pairs that are looked at."""
+
+
+@dataclass(frozen=True)
+class SimilarityDecay:
+    """Parameters of the law above: `length` in metres, `angle` in radians."""
+
+    top: float
+    floor: float
+    length: float
+    angle: float
+    spread: float
+
+    @classmethod
+    def of_map(cls, kernel_map: KernelMap) -> SimilarityDecay | None:
+        """Fit the law to pairs of images of each run; None where there are too few."""
+        pairs, runs = [], np.unique(kernel_map.run_index)
+        for run in runs:
+            members = np.flatnonzero(kernel_map.run_index == run)[: max(600 // len(runs), 2)]
+            pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
+        i, j = np.concatenate(pairs, axis=1)
+        d, a = se2.magnitude(se2.between(kernel_map.poses[i], kernel_map.poses[j]))
+        near = (d < FARTHEST) & (a < WIDEST)
+        if near.sum() < 30:
+            return None
+        used, place = np.unique(np.concatenate([i[near], j[near]]), return_inverse=True)
+        first, second = np.split(place, 2)
+        return cls.fit(d[near], a[near], kernel_map.centring.gram(used, used)[first, second])
+
+    @classmethod
+    def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> SimilarityDecay:
+        """
+        Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same.
+
+        A weak prior of top, floor, log length and log angle serves maps with few pairs.
+        """
+        # takes a node half a second to import
+        from scipy.optimize import least_squares  # noqa: PLC0415
+
+        cells = np.minimum(d / 0.1, 40).astype(int) * 100 + np.minimum(a / 0.1, 15).astype(int)
+        _, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
+        weight = 1.0 / np.sqrt(np.maximum(counts[cell], 5))
+        scale = 0.1 * float(weight.mean())
+        length = np.log(max(float(np.median(d)) / 2.0, 0.05))
+        expected, deviations = np.array([0.55, 0.0, length, np.log(0.45)]), [0.08, 0.08, 2.0, 0.4]
+
+        def residual(q: FloatArray) -> FloatArray:
+            u = d / np.exp(q[2]) + a / np.exp(q[3])
+            return np.asarray(q[1] + (q[0] - q[1]) * np.exp(-u) - values)
+
+        def weighted(q: FloatArray) -> FloatArray:
+            return np.append(weight * residual(q), 4.0 * scale * (q - expected) / deviations)
+
+        q = least_squares(weighted, expected, loss='soft_l1', f_scale=scale).x
+        length, angle = np.exp(q[2:])
+        close = d / length + a / angle < 2.0
+        errors = np.abs(residual(q))[close if close.any() else slice(None)]
+        spread = max(1.48 * float(np.median(errors)), 0.03)
+        return cls(*(float(value) for value in (q[0], q[1], length, angle, spread)))
+
+    def distance(self, d: FloatArray | float, a: FloatArray | float) -> FloatArray:
+        """Return u of d metres and a radians."""
+        return np.asarray(d / self.length + a / self.angle)
+
+    def in_metres(self, scale: float) -> SimilarityDecay:
+        """Return the law of a map whose metres are scaled."""
+        return replace(self, length=scale * self.length)
+
+
+def with_suited_config(
+    kernel_map: KernelMap, given: KbrConfig | Mapping[str, Any] | None = None
+) -> KernelMap:
+    """Learn the law of a map; give it the configuration that suits it, but for values given."""
+    decay = SimilarityDecay.of_map(kernel_map)
+    if isinstance(given, KbrConfig):
+        return replace(kernel_map, decay=decay, filter_config=given)
+    length = decay.length if decay else 1.0
+    suited = sensible_config(kernel_map.poses, kernel_map.cameras, length)
+    return replace(kernel_map, decay=decay, filter_config=replace(suited, **(given or {})))
