@@ -143,19 +143,6 @@ def test_distances_are_the_plain_formula(form, dimension, queries):
     np.testing.assert_array_equal(np.diag(own), 0.0)
 
 
-@pytest.mark.parametrize('value', [2.0, [1.0, 2.0], [[1.0, 0.5], [0.5, 2.0]]])
-@pytest.mark.parametrize('other', [0.5, [0.1, 0.3], [[1.0, -0.2], [-0.2, 0.7]]])
-def test_covariances_add_in_every_form(value, other):
-    total = Covariance(value) + Covariance(other)
-    expected = Covariance(value).matrix(2) + Covariance(other).matrix(2)
-    np.testing.assert_allclose(total.matrix(2), expected)
-    assert total.log_det(2) == pytest.approx(np.linalg.slogdet(expected)[1])
-    x = np.random.default_rng(0).normal(size=(6, 2))
-    np.testing.assert_allclose(total.colour(total.whiten(x)), x, rtol=1e-12)
-    squares = (total.whiten(x) ** 2).sum(axis=1)
-    np.testing.assert_allclose(squares, np.sum(x @ np.linalg.inv(expected) * x, axis=1))
-
-
 def test_a_precomputed_kernel_is_its_matrix():
     gram = GaussianKernel(0.5).gram(np.random.default_rng(0).normal(size=(6, 2)))
     table = PrecomputedKernel(gram)
