@@ -11,9 +11,7 @@ pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
 onnx_file = pytest.importorskip('onnx_file', reason='the package onnx is not installed')
 convolution_network, feature_network = onnx_file.convolution_network, onnx_file.feature_network
 
-SIDE = 8
-"""Pixels of a feature of the tiny networks."""
-KERNELS = np.random.default_rng(0).normal(size=(6, 1, SIDE, SIDE)).astype(np.float32)
+KERNELS = np.random.default_rng(0).normal(size=(6, 1, 8, 8)).astype(np.float32)
 IMAGES = list(np.random.default_rng(1).integers(0, 256, (4, 96, 128), dtype=np.uint8))
 LOCAL = VisionConfig(
     descriptor='learned_pyramid', network_width=128, words=20, vocabulary_samples=1000
@@ -28,38 +26,35 @@ def fitted(tmp_path, network, images=IMAGES, config=LOCAL, **changes):
     return fit_describer(config, images, np.random.default_rng(0))
 
 
-def plain_features(image, kernels=KERNELS):
-    """Features (rows, columns, C) of a grey image, patch by patch."""
-    rows, columns = (side // SIDE for side in image.shape)
-    blocks = (image / 255.0).reshape(rows, SIDE, columns, SIDE)
-    return np.einsum('rycx,oyx->rco', blocks, kernels[:, 0])
-
-
-def rounded(features):
-    return np.rint(2048 * features) / 2048
+def plain_features(image):
+    """Features (rows, columns, 6) of a grey image, patch by patch, and of unit length."""
+    blocks = (image / 255.0).reshape(12, 8, 16, 8)
+    features = np.einsum('rycx,oyx->rco', blocks, KERNELS[:, 0])
+    return features, np.rint(2048 * features / np.linalg.norm(features, axis=2)[..., None]) / 2048
 
 
 def test_features_are_counted_by_their_reliability(tmp_path):
     """The descriptor is that of the plain definition: nearest word, cell, sum, square root."""
     describer = fitted(tmp_path, feature_network(KERNELS), vocabulary_tree=False)
-    words, image = describer.vocabulary.words, IMAGES[2]
+    words = describer.vocabulary.words
+
+    def nearest(feature):
+        return np.linalg.norm(words - feature, axis=1).argmin()
+
     # the vocabulary was learnt from all features, so that frequencies are those of the images
     counts = np.ones(len(words))
-    for feature in np.concatenate([plain_features(one).reshape(-1, 6) for one in IMAGES]):
-        unit = rounded(feature / np.linalg.norm(feature))
-        counts[np.linalg.norm(words - unit, axis=1).argmin()] += 1.0
-    relative = counts.mean() / counts
-    features = plain_features(image)
+    for image in IMAGES:
+        np.add.at(counts, [nearest(one) for one in plain_features(image)[1].reshape(-1, 6)], 1.0)
+    features, unit = plain_features(IMAGES[2])
     weights = np.maximum(features[:, :, 0], 0.0)
-    features = rounded(features / np.linalg.norm(features, axis=2, keepdims=True))
     sums = np.zeros((2, 2, len(words)))
-    for row, column in np.ndindex(features.shape[:2]):
-        nearest = np.linalg.norm(words - features[row, column], axis=1).argmin()
-        cell = row * 2 // features.shape[0], column * 2 // features.shape[1]
-        sums[(*cell, nearest)] += weights[row, column] / weights.mean()
-    found = describer.describe(image).astype(float)
+    for row, column in np.ndindex(12, 16):
+        word = nearest(unit[row, column])
+        sums[row * 2 // 12, column * 2 // 16, word] += weights[row, column] / weights.mean()
+    found = describer.describe(IMAGES[2]).astype(float)
     assert found.sum() > 0
-    np.testing.assert_allclose(found, 8 * np.sqrt(sums * relative).ravel(), atol=0.6)
+    roots = np.sqrt(sums * (counts.mean() / counts))
+    np.testing.assert_allclose(found, 8 * roots.ravel(), atol=0.6)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +73,7 @@ def test_a_network_gets_the_size_that_it_takes(tmp_path, shape, width, features)
 @pytest.mark.parametrize('kind, channels', [('rgb', 3), ('imagenet', 3), ('grey', 1)])
 def test_a_network_gets_the_colours_that_it_wants(tmp_path, kind, channels):
     image = np.random.default_rng(3).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    weights = np.zeros((channels, channels, 1, 1), np.float32)
-    weights[range(channels), range(channels)] = 1.0
-    network = convolution_network(weights, 8)
+    network = convolution_network(np.eye(channels, dtype=np.float32)[:, :, None, None], 8)
     describer = fitted(
         tmp_path, network, [image], WHOLE, network_input=kind, network_size=8, scale_up=False
     )
@@ -109,36 +102,22 @@ def test_the_map_keeps_the_network_and_its_hash(tmp_path):
         describer_from_state(state)
 
 
+SMALL = KERNELS[:, :, :5, :5].repeat(3, axis=1)
+
+
 @pytest.mark.parametrize(
-    'network, changes, says',
+    'network, config, says',
     [
-        (b'no network', {}, 'net.onnx cannot be used: onnxruntime cannot read it'),
-        (
-            convolution_network(KERNELS[:, :, :5, :5].repeat(3, axis=1), 96),
-            {},
-            r'it answers \(1, .*expected features of shape \(1, C, rows, columns\)',
-        ),
-        (
-            feature_network(KERNELS.repeat(3, axis=1)),
-            {'network_input': 'grey'},
-            'onnxruntime cannot run it',
-        ),
-        (
-            convolution_network(KERNELS, 64),
-            {'config': WHOLE},
-            'onnxruntime cannot run it',
-        ),
-        (
-            convolution_network(np.full_like(KERNELS, np.nan), 32),
-            {'config': WHOLE},
-            'numbers that are not finite',
-        ),
-        (convolution_network(0 * KERNELS, 32), {'config': WHOLE}, 'returns zeros only'),
+        (b'no network', LOCAL, 'net.onnx cannot be used: onnxruntime cannot read it'),
+        (convolution_network(SMALL, 96), LOCAL, r'it answers \(1, .*expected features of shape'),
+        (convolution_network(KERNELS, 64), WHOLE, 'onnxruntime cannot run it'),
+        (convolution_network(np.full_like(KERNELS, np.nan), 32), WHOLE, 'are not finite'),
+        (convolution_network(0 * KERNELS, 32), WHOLE, 'returns zeros only'),
     ],
 )
-def test_networks_that_are_no_use_are_refused(tmp_path, network, changes, says):
+def test_networks_that_are_no_use_are_refused(tmp_path, network, config, says):
     with pytest.raises(VisionError, match=says):
-        fitted(tmp_path, network, **changes)
+        fitted(tmp_path, network, config=config)
 
 
 @pytest.mark.parametrize('config', [LOCAL, WHOLE])

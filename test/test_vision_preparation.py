@@ -13,6 +13,7 @@ import pytest
 MIRROR = Mirror(166.0, 115.0, 30.0, 104.0)
 SHAPE = (240, 320)
 PLAIN = VisionConfig(illumination='none', scale_up=False)
+LEARNED = VisionConfig(descriptor='learned_pyramid', network_file='features.onnx')
 
 
 def surroundings(seed, width=720, height=120):
@@ -23,39 +24,45 @@ def surroundings(seed, width=720, height=120):
     return cv2.equalizeHist(smooth)
 
 
-def omnidirectional(view, turn=0.0, mirror=MIRROR, shape=SHAPE):
+def omnidirectional(view):
     """Reflect surroundings in a mirror; outside of its ring nothing changes."""
-    rows, columns = np.indices(shape, dtype=np.float32)
-    radius = np.hypot(columns - mirror.x, rows - mirror.y)
-    angle = np.arctan2(rows - mirror.y, columns - mirror.x) - turn
-    share = (mirror.outer - radius) / (mirror.outer - mirror.inner)
+    rows, columns = np.indices(SHAPE, dtype=np.float32)
+    radius = np.hypot(columns - MIRROR.x, rows - MIRROR.y)
+    angle = np.arctan2(rows - MIRROR.y, columns - MIRROR.x)
+    share = (MIRROR.outer - radius) / (MIRROR.outer - MIRROR.inner)
     u = np.mod(angle, 2 * np.pi) / (2 * np.pi) * view.shape[1] - 0.5
     v = share * view.shape[0] - 0.5
     image = cv2.remap(view, u.astype(np.float32), v.astype(np.float32), cv2.INTER_LINEAR)
-    fixed = np.full(shape, 20, np.uint8)
-    fixed[radius < mirror.inner] = 140
-    return np.where((radius >= mirror.inner) & (radius < mirror.outer), image, fixed)
+    fixed = np.where(radius < MIRROR.inner, 140, 20).astype(np.uint8)
+    return np.where((radius >= MIRROR.inner) & (radius < MIRROR.outer), image, fixed)
 
 
-def test_images_are_scaled_to_the_working_width_narrow_ones_unless_they_are_to_stay():
-    assert Preparation(VisionConfig(), (480, 640)).shape == (240, 320)
-    assert Preparation(VisionConfig(), (1200, 1600)).shape == (240, 320)
-    assert Preparation(VisionConfig(), (240, 320)).shape == (240, 320)
-    assert Preparation(VisionConfig(), (120, 160)).shape == (240, 320)
-    assert Preparation(VisionConfig(), (160, 120)).shape == (320, 240)
-    assert Preparation(VisionConfig(), (640, 120)).shape == (640, 120)
-    assert Preparation(VisionConfig(scale_up=False), (120, 160)).shape == (120, 160)
-    learned = VisionConfig(descriptor='learned_pyramid', network_file='features.onnx')
-    assert Preparation(learned, (120, 160)).shape == (120, 160)
+TURNING = [omnidirectional(surroundings(seed)) for seed in range(12)]
+
+
+@pytest.mark.parametrize(
+    'config, camera, shape',
+    [
+        (VisionConfig(), (480, 640), (240, 320)),
+        (VisionConfig(), (120, 160), (240, 320)),
+        (VisionConfig(), (160, 120), (320, 240)),
+        (VisionConfig(), (640, 120), (640, 120)),
+        (VisionConfig(scale_up=False), (120, 160), (120, 160)),
+        (LEARNED, (120, 160), (120, 160)),
+        (LEARNED, (960, 1280), (480, 640)),
+    ],
+)
+def test_images_are_scaled_to_the_working_width_narrow_ones_unless_they_are_to_stay(
+    config, camera, shape
+):
+    assert Preparation(config, camera).shape == shape
+
+
+def test_wide_images_are_averaged_and_colour_becomes_grey_and_back():
     image = np.random.default_rng(0).integers(0, 256, size=(480, 640), dtype=np.uint8)
-    prepared = Preparation(PLAIN, (480, 640)).grey(image)
     means = image.reshape(240, 2, 320, 2).mean(axis=(1, 3))
-    np.testing.assert_allclose(prepared, means, atol=1)
-
-
-def test_colour_becomes_grey_and_grey_becomes_colour():
-    preparation = Preparation(PLAIN, (4, 6))
-    red = np.zeros((4, 6, 3), np.uint8)
+    np.testing.assert_allclose(Preparation(PLAIN, (480, 640)).grey(image), means, atol=1)
+    preparation, red = Preparation(PLAIN, (4, 6)), np.zeros((4, 6, 3), np.uint8)
     red[:, :, 2] = 255
     np.testing.assert_array_equal(preparation.grey(red), 76)
     assert preparation.colour(np.zeros((4, 6), np.uint8)).shape == (4, 6, 3)
@@ -74,26 +81,13 @@ def test_another_size_is_refused_unless_any_scale_is_set():
             tolerant.grey(np.zeros(shape, np.uint8))
 
 
-def test_the_mirror_is_found_in_the_images_of_a_moving_robot():
-    images = [omnidirectional(surroundings(seed)) for seed in range(12)]
-    found = find_mirror(images)
-    np.testing.assert_allclose(
-        [found.x, found.y, found.inner, found.outer],
-        [MIRROR.x, MIRROR.y, MIRROR.inner, MIRROR.outer],
-        atol=3.0,
-    )
-
-
-def test_a_robot_that_stands_still_gets_a_ring_in_the_middle():
-    image = omnidirectional(surroundings(0))
-    for images in ([image] * 8, [image, omnidirectional(surroundings(1))]):
-        found = find_mirror(images)
-        assert (found.x, found.y) == (160.0, 120.0)
-        assert 0 < found.inner < found.outer <= 120
-
-
-def test_a_camera_without_a_mirror_is_told(caplog):
-    find_mirror([omnidirectional(surroundings(seed)) for seed in range(12)])
+def test_the_mirror_is_found_in_the_images_of_a_moving_robot(caplog):
+    found = find_mirror(TURNING)
+    for name in ('x', 'y', 'inner', 'outer'):
+        assert getattr(found, name) == pytest.approx(getattr(MIRROR, name), abs=3.0)
+    for standing in ([TURNING[0]] * 8, TURNING[:2]):
+        found = find_mirror(standing)
+        assert (found.x, found.y) == (160.0, 120.0) and 0 < found.inner < found.outer <= 120
     assert caplog.messages == []
     find_mirror([textured_image(seed, SHAPE) for seed in range(12)])
     (told,) = caplog.messages
@@ -101,23 +95,20 @@ def test_a_camera_without_a_mirror_is_told(caplog):
 
 
 def test_panorama_shows_the_surroundings():
-    view = surroundings(3)
-    panorama = Panorama(MIRROR, 360)
+    view, panorama = surroundings(3), Panorama(MIRROR, 360)
     shown = panorama.unwrap(omnidirectional(view))
     assert shown.shape == panorama.shape
     expected = cv2.resize(view, panorama.shape[::-1], interpolation=cv2.INTER_AREA)
     middle = slice(5, -5)  # the ring's rims are mixed with what is beyond
-    correlation = np.corrcoef(shown[middle].ravel(), expected[middle].ravel())[0, 1]
-    assert correlation > 0.95
+    assert np.corrcoef(shown[middle].ravel(), expected[middle].ravel())[0, 1] > 0.95
 
 
 def test_radii_are_found_around_a_centre_that_is_set():
     """A mast hides a quarter of the mirror, so that the middle of what changes is none."""
     rows, columns = np.indices(SHAPE)
     mast = np.abs(rows - MIRROR.y) < MIRROR.x - columns
-    images = [np.where(mast, 90, omnidirectional(surroundings(seed))) for seed in range(12)]
+    images = [np.where(mast, 90, image).astype(np.uint8) for image in TURNING]
     config = replace(PLAIN, projection='omnidirectional')
-    images = [image.astype(np.uint8) for image in images]
     known = replace(config, mirror_x=MIRROR.x, mirror_y=MIRROR.y)
     assert Preparation.fit(config, images).mirror.x > MIRROR.x + 10.0
     found = Preparation.fit(known, images).mirror
@@ -128,7 +119,6 @@ def test_radii_are_found_around_a_centre_that_is_set():
 @pytest.mark.parametrize('settings', [{'mirror_x': 332.0}, {'mirror_y': 500.0}])
 def test_a_mirror_beside_the_image_is_refused(settings):
     """As for images of twice the size: hog would describe a black panorama without a word."""
-    images = [omnidirectional(surroundings(seed)) for seed in range(6)]
     config = VisionConfig(projection='omnidirectional', **settings)
     with pytest.raises(VisionError, match='expected it in the image of 320x240 pixels; set mirr'):
-        Preparation.fit(config, images)
+        Preparation.fit(config, TURNING[:6])

@@ -220,16 +220,14 @@ def _agreements(
     points: Points, view: View, near: FloatArray | None
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
     """Yield angles and deviations (k, b) of the points of blocks, and the turns (b,)."""
-    aside = None if points.twists is None else points.aside(view.offset)[0]
+    aside, _ = points.aside(view.offset)
     for start, block in zip(range(0, points.pairs, _BLOCK), points.blocks, strict=True):
         pairs = slice(start, start + _BLOCK)
-        angle, spread = _angles(block, view, None if aside is None else aside[pairs])
+        angle, spread = _angles(block, view, aside[pairs])
         yield angle, spread, _agreed(angle, spread, None if near is None else near[pairs])
 
 
-def _angles(
-    block: FloatArray, view: View, aside: FloatArray | None
-) -> tuple[FloatArray, FloatArray]:
+def _angles(block: FloatArray, view: View, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     Angles (k, b) of points (4, k, b) of b pairs, and their deviations by the tracking noise.
 
@@ -238,9 +236,8 @@ def _angles(
     x, y, x_after, y_after = (
         block - np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
     ) / view.focal
-    if aside is not None:
-        x, y = _rotated(x, y, aside)
-        x_after, y_after = _rotated(x_after, y_after, aside)
+    x, y = _rotated(x, y, aside)
+    x_after, y_after = _rotated(x_after, y_after, aside)
     # points level with where the camera moves to tell nothing
     known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
     y = np.where(known, y, np.nan)
