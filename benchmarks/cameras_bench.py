@@ -46,8 +46,7 @@ def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]
 
 def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
     """Fraction of lost frames, metres until localized on average and at most, median error."""
-    kernel_map = build_map([train], max_images=MAP_IMAGES)
-    positions, afters = [], []
+    kernel_map, positions, afters = build_map([train], max_images=MAP_IMAGES), [], []
     for test in tests:
         run = describe_run(kernel_map.describer, test)
         for seed in SEEDS:
@@ -58,12 +57,8 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
             # a run that never localizes counts with all of its way
             afters.append(float(errors.travel_m[-1 if after is None else after]))
     error = np.concatenate(positions)
-    return [
-        float(np.mean(error > LOST_M)),
-        float(np.mean(afters)),
-        float(np.max(afters)),
-        float(np.median(error)),
-    ]
+    found = (np.mean(error > LOST_M), np.mean(afters), np.max(afters), np.median(error))
+    return [float(value) for value in found]
 
 
 def main() -> None:
@@ -83,5 +78,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    results.take_no_options(__doc__)
+    results.parser_of(__doc__).parse_args()
     main()

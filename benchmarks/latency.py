@@ -7,7 +7,6 @@ under stamps of now.
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 import signal
@@ -16,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from benchmarks.results import machine, merge_figures, publish, table
+from benchmarks.results import machine, parser_of, publish, table
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.over_ros import own_domain
@@ -66,7 +65,7 @@ def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:
 
 def main() -> None:
     """Measure, print, and write the section and the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument('--camera', metavar='RUN', help='only send a run, as the benchmark does')
     options = parser.parse_args()
     if options.camera:
@@ -88,7 +87,6 @@ def main() -> None:
     latencies = 1e3 * seen[seen[:, 0] > WARM_UP, 1]
     p50, p95, p99 = (float(value) for value in np.percentile(latencies, [50, 95, 99]))
     resident = float(status.partition('VmRSS:')[2].split()[0]) / 1e3
-    merge_figures({'latency_p95_ms': p95})
     rows = [[f'{IMAGES} images', p50, p95, p99, len(seen), resident]]
     publish(
         f'## Latency over DDS\n\n20 Hz, raw 640x480 images, {SECONDS:.0f} s. {machine()}\n\n'

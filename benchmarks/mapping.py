@@ -102,8 +102,7 @@ def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure; print the table, into the page too when a section is named."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser = results.parser_of(__doc__)
     add = parser.add_argument
     add('--first', type=int, default=301, help='seed of the first building, every other follows')
     add('--buildings', type=int, default=8)

@@ -12,7 +12,6 @@ same photographs: `python -m benchmarks.acceptance`.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -123,8 +122,7 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all pairs; print the table, and put it into the page when a section is named."""
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser = results.parser_of(__doc__)
     add = parser.add_argument
     add('data', nargs='?', type=Path, help='folder of the three traverses')
     add('--pair', nargs=2, type=Path, action='append', default=[], metavar=('MAP', 'TEST'))

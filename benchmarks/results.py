@@ -1,8 +1,7 @@
 """
 What all benchmarks share: how ratios are measured, and where the figures go.
 
-`latest.json` holds one number for each figure, `README.md` a section for each benchmark. Every
-benchmark replaces its own part of them and leaves the others' alone.
+Each benchmark replaces its own sections of `README.md` and leaves the others' alone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 import gc
-import json
 import os
 from pathlib import Path
 import platform
@@ -26,36 +24,34 @@ import numpy as np
 import scipy
 
 FOLDER = Path(__file__).parent
-FIGURES = FOLDER / 'latest.json'
 PAGE = FOLDER / 'README.md'
 _TITLE = """# Speed and memory
 
-`make bench` measures times and memory, and replaces the sections below and `latest.json`. Ratios
+`make bench` measures times and memory, and replaces the sections below. Ratios
 are medians of alternating runs in one process. Other results are in
 [docs/results.md](../docs/results.md); `--section SECTION` of a benchmark adds a section here.
 """
 
 
-def take_no_options(about: str | None) -> None:
-    """Read the command line of a benchmark that has no options: print help, refuse the rest."""
+def parser_of(about: str | None) -> argparse.ArgumentParser:
+    """Parser of the command line of a benchmark, which prints its docstring as help."""
     style = argparse.RawDescriptionHelpFormatter
-    argparse.ArgumentParser(description=about, formatter_class=style).parse_args()
+    return argparse.ArgumentParser(description=about, formatter_class=style)
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], Any]],
+    functions: Mapping[Any, Callable[[], Any]],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
-    warm_up: bool = True,
-) -> dict[str, list[float]]:
+) -> dict[Any, list[float]]:
     """
     Time functions in turn, `rounds` times each, in seconds by name.
 
-    Whatever else the machine does meets them all alike: compare two by `ratio`. `clock`: seconds;
-    `time.thread_time` leaves out what other processes take. `warm_up`: call each once before.
+    Whatever else the machine does meets them all alike. Each is called once before. `clock`:
+    seconds; `time.thread_time` leaves out what other processes take.
     """
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values() if warm_up else ():
+    times: dict[Any, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
         function()  # caches and lazy imports are not what is compared
     gc.collect()
     names = list(functions)
@@ -67,22 +63,9 @@ def interleaved(
     return times
 
 
-def ratio(times: Mapping[str, Sequence[float]], over: str, under: str) -> float:
-    """Median over the rounds of the quotient of two functions' times."""
-    return float(np.median(np.asarray(times[over]) / np.asarray(times[under])))
-
-
 def median_ms(seconds: Sequence[float]) -> float:
     """Median in milliseconds."""
     return 1e3 * float(np.median(seconds))
-
-
-def merge_figures(figures: Mapping[str, float], path: Path = FIGURES) -> dict[str, Any]:
-    """Put figures into `latest.json` beside those that others measured; returns all of them."""
-    known = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
-    merged = known | {name: float(f'{value:.4g}') for name, value in figures.items()}
-    write_text(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
-    return merged
 
 
 def publish(text: str, section: str | None) -> None:
@@ -93,11 +76,7 @@ def publish(text: str, section: str | None) -> None:
 
 
 def write_section(name: str, text: str, path: Path = PAGE) -> None:
-    """
-    Replace the section of a benchmark in `README.md`, or add it; names stand in order.
-
-    Below it stands what was measured (`measured_with`).
-    """
+    """Replace a section of `README.md` or add it, in order; it ends with what was measured."""
     page = path.read_text(encoding='utf-8') if path.exists() else ''
     found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
     found[name] = f'{text.strip()}\n\n{measured_with()}'

@@ -30,13 +30,8 @@ import numpy as np
 IMAGE_SHAPE = (480, 640)
 VISION = VisionConfig(vocabulary_tree=False, relative_counts=False)  # it has no patches
 SPACING = 0.2
-_ROW_DISTANCE = 5.0
-_SCENE_DISTANCE = 1.2
-_MOTIFS = 64
-_MOTIF_FRACTION = 0.5
+_ROW_DISTANCE, _SCENE_DISTANCE = 5.0, 1.2
 _TABLE = 1 << 22
-_NOISE = 3.0  # eighths of a root count
-_SMALLEST = 5.5  # less is a count of zero
 _BLOCK = 2048
 
 
@@ -56,20 +51,20 @@ class Corridors:
         cells = rng.gamma(6.0, 1.0 / 6.0, self.size)
         self._common = (4.3 * np.tile(words, 4**VISION.levels) * cells).astype(np.float32)
         self._table = rng.gamma(0.6, 1.0 / 0.6, _TABLE + self.size).astype(np.float32)
-        self._noise = (_NOISE * rng.standard_normal(_TABLE + self.size)).astype(np.float32)
+        # in eighths of a root count
+        self._noise = (3.0 * rng.standard_normal(_TABLE + self.size)).astype(np.float32)
         scenes = (2, int(length / _SCENE_DISTANCE) + 2)
-        motifs = rng.integers(_TABLE, size=_MOTIFS)
-        self._motif = motifs[rng.integers(_MOTIFS, size=scenes)]
+        motifs = rng.integers(_TABLE, size=64)
+        self._motif = motifs[rng.integers(64, size=scenes)]
         self._own = rng.integers(_TABLE, size=scenes)
 
     def poses(self, way: FloatArray, backward: bool, rng: np.random.Generator) -> FloatArray:
         """Poses (m, 3) of a robot that does not quite keep to the middle, at metres (m,)."""
         row, along = np.divmod(way, self.row + _ROW_DISTANCE)
-        turning = along > self.row
         even = row % 2 == 0
         x = np.where(even, np.minimum(along, self.row), self.row - np.minimum(along, self.row))
         y = _ROW_DISTANCE * row + np.maximum(along - self.row, 0.0)
-        heading = np.where(turning, 0.5 * np.pi, np.where(even, 0.0, np.pi))
+        heading = np.where(along > self.row, 0.5 * np.pi, np.where(even, 0.0, np.pi))
         poses = np.stack([x, y, se2.wrap_angle(heading + np.pi * backward)], axis=-1)
         jitter = rng.standard_normal(poses.shape) * [0.03, 0.08, 0.04]
         return se2.compose(poses, jitter)
@@ -78,26 +73,22 @@ class Corridors:
         """Draw an image's root counts (m, size) at each of (m,) metres of the way."""
         position = way / _SCENE_DISTANCE
         scene = position.astype(np.int64)
-        first = int(scene.min())
-        scenes = np.stack(
-            [self._scene(index, int(backward)) for index in range(first, int(scene.max()) + 2)]
-        )
         fraction = (position - scene).astype(np.float32)[:, np.newaxis]
+        first = scene.min()
+        seen = np.s_[int(backward), first : scene.max() + 2]  # noqa: E203
+        own, motif = (
+            np.array([self._drawn(self._table, start) for start in starts[seen]])
+            for starts in (self._own, self._motif)
+        )
+        scenes = self._common * (0.5 * own + 0.5 * motif)
         counts = (1.0 - fraction) * scenes[scene - first] + fraction * scenes[scene - first + 1]
         for row, start in enumerate(rng.integers(_TABLE, size=len(way))):
             counts[row] += self._drawn(self._noise, start)
-        counts[counts < _SMALLEST] = 0.0
+        counts[counts < 5.5] = 0.0
         return np.asarray(np.minimum(counts, 255.0), dtype=np.uint8)
 
-    def _scene(self, index: int, direction: int) -> np.ndarray:
-        own, motif = int(self._own[direction, index]), int(self._motif[direction, index])
-        own_part = (1.0 - _MOTIF_FRACTION) * self._drawn(self._table, own)
-        motif_part = _MOTIF_FRACTION * self._drawn(self._table, motif)
-        return np.asarray(self._common * (own_part + motif_part))
-
     def _drawn(self, table: np.ndarray, start: int) -> np.ndarray:
-        end = start + self.size
-        return np.asarray(table[start:end])
+        return np.asarray(table[start : start + self.size])  # noqa: E203
 
 
 def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, Corridors]:
@@ -114,10 +105,9 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
     for run, places in enumerate((way, way[::-1])):
         poses.append(building.poses(places, bool(run), rng))
         for start in range(0, per_run, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            seen = building.descriptors(places[part], bool(run), rng)
-            rows = descriptors[slice(run * per_run, (run + 1) * per_run)]
-            rows[part] = seen
+            part = places[start : start + _BLOCK]  # noqa: E203
+            at = run * per_run + start
+            descriptors[at : at + len(part)] = building.descriptors(part, bool(run), rng)  # noqa: E203
     descriptors.flush()
     return _kernel_map(np.concatenate(poses), descriptors, per_run), building
 
@@ -129,11 +119,9 @@ def drive(
     way = np.arange(start, start + metres, step)
     poses = building.poses(way, False, rng)
     images = building.descriptors(way, False, rng)
-    before = poses[0]
-    for pose, image in zip(poses, images, strict=True):
-        increment = se2.between(before, pose)
+    increments = [np.zeros(3), *se2.between(poses[:-1], poses[1:])]
+    for pose, increment, image in zip(poses, increments, images, strict=True):
         yield pose, increment + rng.standard_normal(3) * [0.01, 0.005, 0.005], image
-        before = pose
 
 
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:

@@ -64,14 +64,6 @@ def test_help_is_all_that_help_does(name, help_shown):
     assert text.startswith('usage: ')
 
 
-def test_figures_of_others_stay(tmp_path):
-    path = tmp_path / 'latest.json'
-    results.merge_figures({'frame_ms': 12.3456, 'build_speedup_2p': 1.9}, path)
-    results.merge_figures({'frame_ms': 11.0}, path)
-    assert json.loads(path.read_text()) == {'frame_ms': 11.0, 'build_speedup_2p': 1.9}
-    assert [file.name for file in tmp_path.iterdir()] == ['latest.json']
-
-
 def test_a_section_is_replaced_where_it_stands(tmp_path):
     path = tmp_path / 'README.md'
     results.write_section('scale', '## Scale\n\nold', path)
@@ -81,17 +73,11 @@ def test_a_section_is_replaced_where_it_stands(tmp_path):
     assert page.startswith('# Speed and memory')
     assert page.index('## Scale\n\nnew') < page.index('## Speed\n\n| a |')
     assert 'old' not in page
-    assert page.count('\nMeasured with ') == 2
+    measured = r'\nMeasured with (commit [0-9a-f]{7,} of [0-9-]{10}|version [0-9.]+)\.\n'
+    assert len(re.findall(measured, page)) == 2
 
 
-def test_a_section_says_which_commit_was_measured():
-    assert re.fullmatch(
-        r'Measured with (commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d|version \d+\.\d+\.\d+)\.',
-        results.measured_with(),
-    )
-
-
-def test_the_ratio_of_two_functions_is_that_of_their_times():
+def test_functions_are_timed_in_turn():
     now = [0.0]
 
     def taking(seconds):
@@ -99,7 +85,7 @@ def test_the_ratio_of_two_functions_is_that_of_their_times():
 
     functions = {'long': taking(0.5), 'short': taking(0.125)}
     times = results.interleaved(functions, 5, clock=lambda: now[0])
-    assert results.ratio(times, 'long', 'short') == 4.0
+    assert times == {'long': [0.5] * 5, 'short': [0.125] * 5}
     assert results.median_ms(times['long']) == 500.0
 
 
@@ -196,15 +182,12 @@ def test_a_drive_of_the_acceptance_set_is_scored(tmp_path, cases_module):
 def test_every_stage_of_a_frame_is_timed(tmp_path):
     speed = importlib.import_module('benchmarks.speed_bench')
     run = open_dataset(write_tiny_cold_run(tmp_path / 'a', frames=16))
-    frames = tuple(run)
-    scene = speed.Scene((), build_map([run]), frames, [frame.load_image() for frame in frames])
-    seconds = speed.stage_times(scene)
-    assert len(seconds['predict']) == len(seconds['estimate']) == len(frames)
+    seconds = speed.frame_times(build_map([run]), list(run))
+    frames = speed.ROUNDS * len(run)
+    assert len(seconds['predict']) == len(seconds['estimate']) == frames
     updates = len(seconds['update, with kernel vector'])
-    assert 0 < updates == len(seconds['describe']) <= len(frames)
-    whole = speed.frame_times(scene)
-    assert len(whole['whole frame']) == updates
-    assert sum(len(times) for times in whole.values()) == len(frames)
+    assert 0 < updates == len(seconds['describe']) == len(seconds['whole frame']) <= frames
+    assert updates + len(seconds.get('whole frame without update', ())) == frames
 
 
 def write_session(folder, robots=2):
