@@ -126,7 +126,7 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
     'rule, says',
     [
         ('image', '--remap image: expected FROM:=TO, as image:=/camera/image_raw'),
-        ('image:=odom', "cannot use 'image' on /odom: the node has messages of another"),
+        ('image:=odom', "cannot use topic 'image': Failed to create publisher"),
     ],
 )
 def test_a_bad_remapping_is_one_line(ros, tmp_path, rule, says):
