@@ -108,6 +108,7 @@ def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
         (kernel_map, kernel_map.subset(np.arange(1, 20))),
         (kernel_map, kernel_map.subset(np.arange(10))),
         (described_anew, kernel_map),
+        (replace(kernel_map, poses=kernel_map.poses + 1.0), kernel_map),
     ):
         with pytest.raises(MapError, match='not those of this map'):
             grown_form(base, other)

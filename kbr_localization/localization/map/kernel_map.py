@@ -24,10 +24,6 @@ from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 1024
 """Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
-CANDIDATES = 64
-"""Images that a search proposes at each update, for a robot that was carried elsewhere."""
-START_CANDIDATES = 2048
-"""The same for a start without a belief."""
 
 
 OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
@@ -265,8 +261,8 @@ class KernelMap:
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
             return FullSimilarity(self.similarities(descriptor), missing)
-        count = START_CANDIDATES if thorough else CANDIDATES
-        candidates = self.search_index.candidates(descriptor, count, thorough)
+        # a few find a robot that was carried; a start without a belief takes many
+        candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
         def compute(indices: np.ndarray) -> FloatArray:
             rows = self.descriptors[indices]

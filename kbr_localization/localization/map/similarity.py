@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_REFERENCES = 128  # images whose mean is taken: its standard error is 9% of the deviation of k
 _AT_ONCE = 1024  # images that are compared with the references in one go
 
 
@@ -124,7 +123,8 @@ class Centring:
     ) -> None:
         self._describer, self._descriptors = describer, descriptors
         n = len(descriptors)
-        evenly = np.linspace(0, n - 1, min(n, _REFERENCES)).round()
+        # the standard error of the mean of 128 is 9% of the deviation of k
+        evenly = np.linspace(0, n - 1, min(n, 128)).round()
         self.references = np.unique(evenly.astype(np.intp))
         self._prepared = describer.prepared(descriptors[self.references])
         self._means = np.full(n, np.nan)  # computed when they are asked for

@@ -58,9 +58,6 @@ from kbr_localization.vision import Describer, VisionConfig
 from kbr_localization.workers import Workers
 import numpy as np
 
-SHORTEST = 3.0
-"""Metres that a run must travel."""
-
 
 class Mapped(NamedTuple):
     """A map made of odometry and images, and what to say about it, a line each."""
@@ -110,10 +107,10 @@ def map_from_odometry(
         if not len(dataset):
             raise MapError(f'{dataset.name} has no images: expected some with odometry')
         metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
-        if metres < SHORTEST:
+        if metres < 3.0:
             raise MapError(
                 f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, '
-                f'expected at least {SHORTEST:g} m; drive where the robot is to localize'
+                'expected at least 3 m; drive where the robot is to localize'
             )
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)

@@ -42,13 +42,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import splu
 
-UNRELATED = (
-    'the poses of the images cannot be solved for: parts of the runs are related to nothing; '
-    'build a map of each run, or drive where both have been, in the same direction, for 20 m'
-)
 _SMALLEST = np.array([[0.05, 0.05, 0.02], [0.05, 0.025, 0.008]])
 """Smallest deviations of closures that are learnt: without and with matched points."""
-_SAMPLED = 250  # nodes whose covariance is computed; those between are interpolated
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,11 @@ class PoseGraph:
         end = np.concatenate([self.end[every], fixed[1:]])
         related = sparse.coo_matrix((np.ones(len(start)), (start, end)), shape=(n, n))
         if csgraph.connected_components(related, directed=False)[0] > 1:
-            raise MapError(UNRELATED)
+            raise MapError(
+                'the poses of the images cannot be solved for: parts of the runs are related to '
+                'nothing; build a map of each run, or drive where both have been, in the same '
+                'direction, for 20 m'
+            )
 
     def _factor(self, x: FloatArray, weights: np.ndarray) -> tuple[Any, FloatArray]:
         """Return the factor of the normal equations, and the gradient."""
@@ -289,7 +288,8 @@ class PoseGraph:
         factor, _ = self._factor(x, kept * self.trust(x))
         poses, parameters, common = self._parts(x)
         free = np.flatnonzero(~self.trajectories.known[self.nodes])
-        sample = free[np.unique(np.linspace(0, len(free) - 1, _SAMPLED).astype(np.intp))]
+        # between these nodes covariances are interpolated
+        sample = free[np.unique(np.linspace(0, len(free) - 1, 250).astype(np.intp))]
         columns = (3 * sample[:, np.newaxis] + np.arange(3)).ravel()
         columns = np.append(columns, len(x) - PARAMETERS + np.arange(PARAMETERS))
         unit = np.zeros((len(x), len(columns)))

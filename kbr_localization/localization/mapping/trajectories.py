@@ -25,8 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-TURN_M = 0.5
-"""Metres of travel that a radian of turning counts for: so much changes in the view."""
 _SMALLEST_STEP = 0.6  # metres of travel between anchors; images nearer than that say the same
 _BESIDE = 4  # images before and after a place where the robot may have been carried
 
@@ -54,7 +52,8 @@ class Trajectories:
     def travel(self) -> FloatArray:
         """Metres (n,) driven and turned since the start of the segment."""
         steps = se2.between(self.odometry[:-1], self.odometry[1:])
-        lengths = np.hypot(steps[:, 0], steps[:, 1]) + TURN_M * np.abs(steps[:, 2])
+        # a radian of turning changes as much in the view as half a metre
+        lengths = np.hypot(steps[:, 0], steps[:, 1]) + 0.5 * np.abs(steps[:, 2])
         total = np.concatenate([np.zeros(min(1, len(self))), np.cumsum(lengths)])
         first = np.searchsorted(self.segment, self.segment)
         return np.asarray(total - total[first])
