@@ -107,7 +107,8 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
         for start in range(0, per_run, _BLOCK):
             part = places[start : start + _BLOCK]  # noqa: E203
             at = run * per_run + start
-            descriptors[at : at + len(part)] = building.descriptors(part, bool(run), rng)  # noqa: E203
+            rows = descriptors[at : at + len(part)]  # noqa: E203
+            rows[:] = building.descriptors(part, bool(run), rng)
     descriptors.flush()
     return _kernel_map(np.concatenate(poses), descriptors, per_run), building
 

@@ -35,7 +35,7 @@ class Walls:
 
     @property
     def normal(self) -> FloatArray:
-        """Unit vectors (n, 2) from the wall into the free space."""
+        """Return the unit vectors (n, 2) from the wall into the free space."""
         return np.stack([self.right[:, 1], -self.right[:, 0]], axis=-1)
 
 

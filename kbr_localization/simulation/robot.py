@@ -131,7 +131,7 @@ class Drive:
 
     @property
     def stamps_ns(self) -> se2.StampArray:
-        """Times (m,) in nanoseconds since the start of the drive."""
+        """Return the times (m,) in nanoseconds since the start of the drive."""
         return np.arange(len(self.poses), dtype=np.int64) * STEP_NS
 
     def at(self, stamps_ns: se2.StampArray) -> FloatArray:

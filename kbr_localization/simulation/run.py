@@ -20,7 +20,6 @@ from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold import DRAWN, fill_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image
-from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress, silent
@@ -182,7 +181,7 @@ class SyntheticRun(Dataset):
     A run through a building as a dataset; images are rendered when asked for, the same each time.
 
     `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
-    wheels report, with the errors of the configured robot if not given. Raises DatasetError when
+    wheels of the configured robot report. Raises DatasetError when
     an image would be taken inside of a wall.
     """
 
@@ -191,7 +190,6 @@ class SyntheticRun(Dataset):
         building: SyntheticBuilding,
         config: RunConfig | None = None,
         drive: Drive | None = None,
-        noise: OdometryNoise | None = None,
     ) -> None:
         self.building, self.config = building, config or RunConfig()
         self.drive = drive or plan_drive(building, self.config)
@@ -199,7 +197,7 @@ class SyntheticRun(Dataset):
         self.skipped: dict[str, int] = {}
         rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
         self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * 3600 * 10**9
-        track = self.drive.odometry(noise or self.config.robot.odometry, rng)
+        track = self.drive.odometry(self.config.robot.odometry, rng)
         self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
         seconds = len(self.drive.poses) / RATE
         plan, characters = building.plan, building.characters
