@@ -51,11 +51,11 @@ def test_kernels_import_nothing_of_the_package_but_errors():
         assert rooms <= {'kernels', 'errors'}, path
 
 
-def test_everything_but_ros_imports_without_rclpy():
+def test_everything_but_ros_and_its_demo_imports_without_rclpy():
     modules = [
         '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__')
         for path in SOURCES
-        if path.relative_to(ROOT).parts[0] not in ('ros', '__main__.py')
+        if path.relative_to(ROOT).parts[0] not in ('demo', 'ros', '__main__.py')
         and (path.stem != 'rerun_recording' or find_spec('rerun'))
     ]
     script = (

@@ -13,8 +13,13 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError, MapError
 from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.map.build import make_thumbnail
-from kbr_localization.localization.map.grow import grown, LARGEST_TO_GROW, NewImage, with_images
+from kbr_localization.localization.map.grow import (
+    grown,
+    LARGEST_TO_GROW,
+    make_thumbnail,
+    NewImage,
+    with_images,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.maps import MapInUse

@@ -10,14 +10,13 @@ import time
 from typing import Any, NamedTuple
 import uuid
 
-import cv2
 from kbr_localization import conversions, se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import with_suited_config
+from kbr_localization.localization.map.grow import make_thumbnail
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import run_faults
@@ -45,7 +44,6 @@ import numpy as np
 LOG = logging.getLogger(__name__)
 
 VOCABULARY_IMAGES = 200
-THUMBNAIL_WIDTH = 160
 _LATE = (
     'the odometry of %s is %.3f s (± %.3f) %s its reference poses: the map measures its errors at '
     'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
@@ -326,11 +324,3 @@ def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> D
     small = make_thumbnail(image) if thumbnail else b''
     shape = image.shape[:2]
     return DescribedImage(descriptor, shape, small, seconds, converted=tuple(converted))
-
-
-def make_thumbnail(image: np.ndarray) -> bytes:
-    """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
-    image = one_picture(image)
-    height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
-    small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
-    return bytes(cv2.imencode('.jpg', small)[1])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 import threading
 
+import cv2
+from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import MapError
 from kbr_localization.files import LockBeside
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -15,6 +17,7 @@ import numpy as np
 
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
+THUMBNAIL_WIDTH = 160
 LARGEST_TO_GROW = 10_000
 """Images; every added one copies the map, and a large one lies in its file, not in memory."""
 
@@ -27,6 +30,14 @@ class NewImage:
     pose: FloatArray
     descriptor: np.ndarray
     thumbnail: bytes = b''
+
+
+def make_thumbnail(image: np.ndarray) -> bytes:
+    """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
+    image = one_picture(image)
+    height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
+    small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
+    return bytes(cv2.imencode('.jpg', small)[1])
 
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:

@@ -21,8 +21,8 @@ from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
 from kbr_localization.localization.config import in_metres_of, KbrConfig
-from kbr_localization.localization.map.build import THUMBNAIL_WIDTH, VOCABULARY_IMAGES
-from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.build import VOCABULARY_IMAGES
+from kbr_localization.localization.map.grow import grown, THUMBNAIL_WIDTH
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.consistency import relate
 from kbr_localization.localization.mapping.loop_closure import propose
