@@ -27,9 +27,10 @@ FOLDER = Path(__file__).parent
 PAGE = FOLDER / 'README.md'
 _TITLE = """# Speed and memory
 
-`make bench` measures times and memory, and replaces the sections below. Ratios
-are medians of alternating runs in one process. Other results are in
-[docs/results.md](../docs/results.md); `--section SECTION` of a benchmark adds a section here.
+`make bench` measures times and memory and replaces its sections below;
+`python -m benchmarks.latency` replaces that of the latency. Ratios are medians of alternating runs
+in one process. Other results are in [docs/results.md](../docs/results.md); `--section SECTION` of
+`mapping` and `photographs` adds a section here.
 """
 
 

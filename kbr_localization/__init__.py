@@ -1,4 +1,8 @@
-"""Camera localization by kernel Bayesian inference."""
+"""
+Camera localization by kernel Bayesian inference.
+
+docs/architecture.md: the rooms of the package, from an image to a pose, where a change goes.
+"""
 
 import importlib
 

@@ -6,9 +6,10 @@ images share in the same parts of the image (`spatial_pyramid` shows why it is p
 HOG and network outputs of the whole image have the cosine kernel (`factory`), several cameras
 the product of their kernels (`describer`).
 
-A new descriptor is a `Describer` with a name in `config.DESCRIPTORS` and a line in `fit_describer`
-and in `describer_from_state` of `factory`. A new descriptor of patches, whose words are counted,
-is a class in `local_descriptors` and a line in `pyramid_describer.local_descriptor`.
+A new descriptor has a name in `config.DESCRIPTORS`. One of whole images is a `Describer` in
+`factory`, with a line in `fit_describer` and in `describer_from_state`. One of patches, whose
+words are counted, is a class in `local_descriptors`, with a line in `local_descriptor` of
+`pyramid_describer`.
 """
 
 from kbr_localization.vision.config import VisionConfig

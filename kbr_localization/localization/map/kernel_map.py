@@ -134,7 +134,7 @@ class KernelMap:
     `baselines`: tuned parameters of other methods by method and name (see `methods.registry`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `means`: (n,) of the image kernel of each image and the map, of a large one (`centring`).
-    `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.
+    `statistics`: what the map says of itself (`filter.wrong_places`, which measures them).
     `decay`: how the similarity of its images falls with distance, None if not known.
     `calibration`: systematic errors of the odometry of the runs.
     `mapping`: where the poses come from odometry and closures, with their covariances.
