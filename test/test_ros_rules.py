@@ -146,6 +146,8 @@ def test_clocks_that_agree_are_not_complained_of(how):
         ({'unmatched': True, 'cameras': 'front, rear'}, 'front, rear at one time'),
         ({'unused_odometry': 5, 'why_odometry': 'bad'}, '/odom: none of the last 5 mess'),
         ({'unused_odometry': 2}, ''),
+        ({'off_tf': 0.5, 'odom_frames': 'odom to base'}, '/odom is 0.5 m or rad off odom to base'),
+        ({'off_tf': 0.2}, ''),
         ({'rival': 'map to odom'}, 'also sends the transform map to odom: stop it'),
     ],
     ids=str,

@@ -143,6 +143,17 @@ def test_the_odometry_is_that_of_tf_where_tf_has_it(ros, tf_world, wheels):
     assert off_by(base, robot.pose(6.0)) < 0.3
 
 
+@pytest.mark.parametrize('wheels', [0.7, 1.0])
+def test_odometry_of_a_topic_that_is_off_tf_is_told(ros, tf_world, wheels):
+    node = tf_world.start(odom_source='topic')
+    says = 'off odom to base_footprint on TF: set odom_source to tf'
+    tf_world.drive(6.0, wheels)
+    if wheels < 1.0:
+        ros.spin_until(lambda: says in node.output)
+    ros.spin(1.5)
+    assert (says in node.output) == (wheels < 1.0)
+
+
 def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
     node = tf_world.start(global_frame_id='/map', odom_frame_id='/odom')
     seconds = count()

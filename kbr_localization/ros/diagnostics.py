@@ -174,8 +174,9 @@ class Facts:
 
     `unused_odometry`: messages that could not be used since the last that could, `why_odometry`
     not. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras send,
-    but never together. `awaits_motion`: what motion is waited for, if it is. `rival`: a transform
-    that another node broadcasts too.
+    but never together. `off_tf`: metres or radians between the topic's odometry and that of TF,
+    which is the transform `odom_frames`. `awaits_motion`: what motion is waited for, if it is.
+    `rival`: a transform that another node broadcasts too.
     """
 
     image: Topic
@@ -187,6 +188,8 @@ class Facts:
     silent_cameras: str = ''
     cameras: str = ''
     unmatched: bool = False
+    off_tf: float = 0.0
+    odom_frames: str = ''
     awaits_motion: str = ''
     rival: str = ''
 
@@ -251,6 +254,11 @@ NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
     ),
     # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
     (lambda f: not -0.8 <= f.lead.seconds <= 0.5, LEAD),
+    (
+        lambda f: f.off_tf > 0.3,
+        '{f.odometry.name} is {f.off_tf:.1f} m or rad off {f.odom_frames} on TF: set odom_source '
+        'to tf',
+    ),
     (
         lambda f: f.rival,
         'somebody else also sends the transform {f.rival}: stop it (AMCL, SLAM, a static '

@@ -25,7 +25,7 @@ from kbr_localization.datasets.images import (
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.buffers import Added, Stamped
+from kbr_localization.ros.buffers import Added, Coverage, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
 from kbr_localization.ros.diagnostics import Facts, StampLead, Standstill, Topic
 from kbr_localization.ros.running import NodeLogger
@@ -214,10 +214,11 @@ class OdometrySource:
     """
     The odometry of a robot, from the topic `odom` or from TF, as `odom_source` says.
 
-    With 'auto' it is that of the topic until TF has one. `topic`: facts about where it comes from.
-    `frame`: the one that it moves. `newest`: its last stamp and pose (3,). `unused`: messages that
-    could not be used since the last that could. `on_newest` gets the stamp of each newest pose,
-    and whether the last one was a stray.
+    With 'auto' it is that of the topic until TF has one; with 'topic' that of TF is compared.
+    `topic`: facts about where it comes from. `sought`: the transform with it. `frame`: the one
+    that it moves. `newest`: its last stamp and pose (3,). `unused`: messages that could not be
+    used since the last that could. `on_newest` gets the stamp of each newest pose, and whether
+    the last one was a stray.
     """
 
     def __init__(
@@ -232,16 +233,17 @@ class OdometrySource:
         self._node, self._config, self._session, self._log = node, config, session, log
         self._listener, self._on_newest = listener, on_newest
         self.newest: Stamped | None = None
+        self._compared: Stamped | None = None
+        self._on_tf = OdometryBuffer(5 * SECOND)
         self.frame, self._of_tf = '', False
         self.standstill, self.unused, self.why_unused = Standstill(), 0, ''
-        self._sought = f'{config.odom_frame_id} to {config.base_frame_id}'
+        self.sought = f'{config.odom_frame_id} to {config.base_frame_id}'
         if config.odom_source == 'tf':
-            self.topic = listener.topic(self._sought)
+            self.topic = listener.topic(self.sought)
         else:
             self.topic = subscribe(node, Odometry, 'odom', self._take_message, ODOMETRY_QOS)
             self.topic.exclusive = True
-        if config.odom_source != 'topic':
-            listener.callbacks.append(self._take_transforms)
+        listener.callbacks.append(self._take_transforms)
 
     def _take_message(self, message: Odometry) -> None:
         stamp_ns = stamp_to_ns(message.header.stamp)
@@ -260,13 +262,16 @@ class OdometrySource:
         self._add(stamp_ns, pose)
 
     def _take_transforms(self) -> None:
-        """Take the odometry from TF if it has a newer one, and from then on."""
+        """Take the odometry from TF if it has a newer one, and from then on, or compare it."""
         odom = self._config.odom_frame_id
         for frame in filter(None, (self._config.base_frame_id, self.frame)):
             found = self._listener.pose(odom, frame)
             if found is not None and found[0]:  # static ones alone tell no motion
                 break
         else:
+            return
+        if self._config.odom_source == 'topic':
+            self._on_tf.add(*found)
             return
         changes = not self._of_tf or frame != self.frame
         if not changes and self.newest is not None and found[0] == self.newest[0]:
@@ -275,7 +280,7 @@ class OdometrySource:
         if changes:
             self._log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
             self.destroy()
-            self.topic, self.frame = self._listener.topic(self._sought), frame
+            self.topic, self.frame = self._listener.topic(self.sought), frame
             self._of_tf = True
         self.topic.saw(found[0], time.monotonic())
         self.standstill.add(*found)
@@ -286,6 +291,14 @@ class OdometrySource:
         outcome = self._session.add_odometry(stamp_ns, pose, anew)
         if outcome.leads:
             self._on_newest(stamp_ns, outcome is Added.RETURNED)
+
+    def off_tf(self) -> float:
+        """Metres or radians between the topic's pose at the last call and TF's of its stamp."""
+        compared, self._compared = self._compared, self.newest
+        if compared is None or self._on_tf.coverage(compared[0]) is not Coverage.READY:
+            return 0.0
+        x, y, turn = se2.between(self._on_tf.at(compared[0]), compared[1])
+        return float(max(math.hypot(x, y), abs(turn)))
 
     def destroy(self) -> None:
         """Stop listening to the topic."""
@@ -406,6 +419,8 @@ class Inputs:
             silent_cameras=', '.join(silent) if any(lively) else '',
             cameras=', '.join(name for name in self.cameras if name not in silent),
             unmatched=bool(unmatched) and all(lively),
+            off_tf=source.off_tf(),
+            odom_frames=source.sought,
         )
 
     def _sibling(self, topic: str) -> str:
