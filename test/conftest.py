@@ -71,11 +71,12 @@ def tf2(pytestconfig):
 
 @pytest.fixture(scope='session')
 def nav2(pytestconfig):
-    """Make Nav2's messages importable, likewise."""
+    """Make Nav2's messages and those of bonds importable, likewise."""
     from ros_interfaces import interface_environment
 
     cache = pytestconfig.cache.mkdir('nav2_msgs')
-    return interface_environment(cache, 'nav2_msgs', 'nav2_interface')
+    bond = interface_environment(cache, 'bond', 'bond_interface')
+    return interface_environment(cache, 'nav2_msgs', 'nav2_interface', bond)
 
 
 @pytest.fixture

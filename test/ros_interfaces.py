@@ -15,14 +15,15 @@ import pytest
 FOLDER = Path(__file__).parent
 
 
-def interface_environment(cache, package, folder):
+def interface_environment(cache, package, folder, environment=()):
     """
     Make a package of messages importable here; give what processes need for it.
 
-    `folder`: with its source beside this file.
+    `folder`: with its source beside this file. `environment`: what they need for others already.
     """
+    before = dict(environment)
     if find_spec(package) is not None:
-        return {}
+        return before
     source = FOLDER / folder
     for tool in ('cmake', 'c++'):
         if shutil.which(tool) is None:
@@ -36,9 +37,10 @@ def interface_environment(cache, package, folder):
             _build(source, install)
     path = str(next(install.glob('lib/python3*/site-packages')))
     sys.path.append(path)
-    paths = os.pathsep.join(filter(None, [os.environ.get('PYTHONPATH', ''), path]))
+    known = {**os.environ, **before}
+    paths = os.pathsep.join(filter(None, [known.get('PYTHONPATH', ''), path]))
     _load_libraries(sorted((install / 'lib').glob('*.so')))
-    libraries = [str(install / 'lib'), os.environ.get('LD_LIBRARY_PATH', '')]
+    libraries = [str(install / 'lib'), known.get('LD_LIBRARY_PATH', '')]
     return {'PYTHONPATH': paths, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
 
 

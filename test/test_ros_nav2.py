@@ -1,11 +1,14 @@
-"""What Nav2 expects of a localization, over its own messages: particles and initial pose."""
+"""What Nav2 expects of a localization, over its own messages: particles, initial pose, bond."""
+
+import time
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.ros import conversions
+from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, call
-from ros_node_helpers import EVERY_IMAGE, wait_for_answer
+from ros_node_helpers import change_state, EVERY_IMAGE, wait_for_answer
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -48,3 +51,25 @@ def test_particles_and_the_service_for_the_initial_pose_are_those_of_nav2(ros, s
     assert len(clouds[-1].particles) == 50 and clouds[-1].header.frame_id == 'map'
     assert sum(particle.weight for particle in clouds[-1].particles) == pytest.approx(1.0)
     assert 'nav2_msgs' not in node.output and 'Traceback' not in node.output
+
+
+def test_a_manager_that_wants_a_bond_hears_heartbeats_while_the_node_is_active(ros, start):
+    from bond.msg import Status
+
+    beats = ros.collect(Status, 'bond')
+    node = start(autostart=False)
+    assert change_state(ros, Transition.TRANSITION_CONFIGURE)
+    ros.spin(0.5)
+    assert not beats
+    assert change_state(ros, Transition.TRANSITION_ACTIVATE)
+    started = time.monotonic()
+    ros.spin_until(lambda: len(beats) >= 5)
+    assert time.monotonic() - started < 4.0
+    assert {(beat.id, beat.active) for beat in beats} == {('localization', True)}
+    assert change_state(ros, Transition.TRANSITION_DEACTIVATE)
+    ros.spin_until(lambda: not beats[-1].active)
+    assert change_state(ros, Transition.TRANSITION_ACTIVATE)
+    ros.spin_until(lambda: beats[-1].active)
+    # a bond that was broken is not formed again under the same name
+    assert len({beat.instance_id for beat in beats}) == 2
+    assert 'bond_timeout' not in node.output

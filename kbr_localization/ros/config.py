@@ -109,6 +109,13 @@ class NodeConfig(ChangeableConfig):
     initialize_at_saved_pose: bool = parameter(False, 'use a saved pose of this map of any age')
     random_seed: int = parameter(0, 'same seed, same run; -1: another one each time', -1)
     autostart: bool = parameter(True, 'activate without a lifecycle manager')
+    bond_heartbeat_period: float = parameter(
+        0.1,
+        'seconds between heartbeats for a lifecycle manager, where the package bond is installed '
+        'and autostart is false; 0: none',
+        0.0,
+        10.0,
+    )
     # a raw image of 1920x1080 takes 6 MB
     image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
     image_backlog: int = parameter(

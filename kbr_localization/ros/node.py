@@ -23,6 +23,7 @@ from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import MapInUse
+from kbr_localization.ros.outputs import Bond
 from kbr_localization.ros.parameters import ParameterNode, Settings
 from kbr_localization.ros.running import Durations, NodeLogger, run_program, spin
 from kbr_localization.ros.session import GivenPose
@@ -50,6 +51,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.settings = Settings(self, self._follow_parameters)
         self.active = self._loading = False
         self._kept: Callable[[Localization], None] | None = None
+        self._bond = Bond(self, self.settings.config.bond_heartbeat_period)
         self._create_services()
         take = self._take_initial_pose
         self.create_subscription(PoseWithCovarianceStamped, 'initialpose', take, 10)
@@ -83,6 +85,8 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if optional_interface('nav2_msgs.msg', 'ParticleCloud') is None:
             without = 'particle_cloud is a PoseArray, there is no service set_initial_pose'
             self.log('info', f'nav2_msgs is not installed: {without}')
+        if not (config.autostart or optional_interface('bond.msg', 'Status')):
+            self.log('info', "bond is not installed: set the manager's bond_timeout to 0.0")
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the map and open the topics."""
@@ -132,13 +136,17 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self._configured().start()
         self.active = True
         self._start_as_kept()
+        if not self.settings.config.autostart:
+            self._bond.start()
 
     def _deactivate(self) -> None:
+        self._bond.stop()
         self.active = False
         self._configured().stop()
 
     def clean_up(self) -> None:
         """Release everything that configuring and activating made."""
+        self._bond.stop()
         self.active = False
         if self.localization is not None:
             self.localization.destroy()

@@ -1,4 +1,8 @@
-"""What the localization node publishes about an answer: pose, transform, particles, pictures."""
+"""
+What the localization node publishes.
+
+About an answer: pose, transform, particles, pictures. For a lifecycle manager: heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Callable
 import threading
 import time
 from typing import Any
+import uuid
 
 import cv2
 from geometry_msgs.msg import Point, PoseArray, PoseWithCovarianceStamped
@@ -25,6 +30,9 @@ from kbr_localization.ros.parameters import Settings
 from kbr_localization.ros.running import Durations
 from kbr_localization.ros.session import Answer
 import numpy as np
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile
 from scipy.spatial import cKDTree
@@ -213,6 +221,46 @@ class TransformBroadcaster:
         if foreign and stamp_ns != self._rival_ns:
             self._rival_ns = stamp_ns
             self._rival_at = time.monotonic() if stamp_ns else np.inf  # a static one stays
+
+
+class Bond:
+    """
+    Heartbeats on `bond`, by which Nav2's lifecycle manager sees that the node is alive.
+
+    There are none without the package bond, and with a `period` of 0 seconds.
+    """
+
+    def __init__(self, node: Node, period: float) -> None:
+        self._node, self._period = node, period
+        self._type = optional_interface('bond.msg', 'Status')
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Send heartbeats from now on."""
+        if self._type is None or self._period == 0.0:
+            return
+        self._instance = str(uuid.uuid4())  # a bond that was broken is not formed again
+        self._publisher = self._node.create_publisher(self._type, 'bond', 1)
+        # simulated time may stand still while the node lives
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = self._node.create_timer(self._period, self._beat, clock=steady)
+
+    def stop(self) -> None:
+        """Say goodbye, so that the manager does not wait for the next heartbeat."""
+        if self._timer is None:
+            return
+        self._node.destroy_timer(self._timer)
+        self._timer = None
+        self._beat(active=False)
+        self._publisher.wait_for_all_acked(Duration(seconds=0.5))
+        self._node.destroy_publisher(self._publisher)
+
+    def _beat(self, active: bool = True) -> None:
+        message = self._type(id=self._node.get_name(), instance_id=self._instance, active=active)
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        # without heartbeats for 4 s the other side is dead
+        message.heartbeat_timeout, message.heartbeat_period = 4.0, self._period
+        self._publisher.publish(message)
 
 
 def map_markers(
