@@ -24,9 +24,6 @@ import numpy as np
 if TYPE_CHECKING:
     from kbr_localization.localization.map.kernel_map import KernelMap
 
-FARTHEST, WIDEST = 4.0, 1.5
-"""Metres and radians between images of the pairs that are looked at."""
-
 
 @dataclass(frozen=True)
 class SimilarityDecay:
@@ -47,7 +44,7 @@ class SimilarityDecay:
             pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
         i, j = np.concatenate(pairs, axis=1)
         d, a = se2.magnitude(se2.between(kernel_map.poses[i], kernel_map.poses[j]))
-        near = (d < FARTHEST) & (a < WIDEST)
+        near = (d < 4.0) & (a < 1.5)  # metres, radians
         if near.sum() < 30:
             return None
         used, place = np.unique(np.concatenate([i[near], j[near]]), return_inverse=True)

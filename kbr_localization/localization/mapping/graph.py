@@ -42,9 +42,6 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import splu
 
-_SMALLEST = np.array([[0.05, 0.05, 0.02], [0.05, 0.025, 0.008]])
-"""Smallest deviations of closures that are learnt: without and with matched points."""
-
 
 @dataclass(frozen=True)
 class Solved:
@@ -277,7 +274,9 @@ class PoseGraph:
             own = of_closures[kept & (self.closures.seen == seen)]
             if len(own) > 3 * REACH:
                 spread = 1.4826 * np.median(np.abs(own), axis=0)
-                self.deviation[seen] = np.clip(spread, _SMALLEST[seen], DEVIATION)
+                # matched points tell the offset aside and the turn better than whole images
+                smallest = [0.05, 0.025, 0.008] if seen else [0.05, 0.05, 0.02]
+                self.deviation[seen] = np.clip(spread, smallest, DEVIATION)
         squared = np.einsum('mi,mij,mj->m', of_steps, self.information, of_steps)
         if len(squared) > 3 * REACH and kept.any():
             # the median of chi-squared of three is 2.37
