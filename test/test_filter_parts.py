@@ -30,7 +30,7 @@ from kbr_localization.localization.filter.strata import (
     Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
-from kbr_localization.localization.map.decay import SimilarityDecay
+from kbr_localization.localization.map.decay import SimilarityDecay, with_suited_config
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, random_poses, straight
 import numpy as np
@@ -332,6 +332,20 @@ def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
 
 
 # consecutive images
+
+
+def test_lengths_of_the_filter_follow_how_slowly_the_images_of_a_map_change():
+    wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (0.5, 0.1))
+    unit = with_suited_config(wide).decay.length
+    config = with_suited_config(wide).filter_config
+    assert unit > 2.0 and config.position_bandwidth == pytest.approx(0.8 * unit)
+    assert config.update_min_d == pytest.approx(0.2 * unit)
+    assert config.localized_radius == pytest.approx(0.75 * unit)
+    # never shorter than between walls, and a value that is given stays
+    assert with_suited_config(close).filter_config.position_bandwidth == 0.8
+    chosen = with_suited_config(wide, {'position_bandwidth': 0.5}).filter_config
+    assert (chosen.position_bandwidth, chosen.update_min_d) == (0.5, config.update_min_d)
+
 
 LAW = SimilarityDecay(top=0.55, floor=0.0, length=1.0, angle=0.5, spread=0.1)
 

@@ -64,6 +64,12 @@ def test_a_map_survives_its_file(kernel_map, saved):
     np.testing.assert_allclose(loaded.similarities(query), kernel_map.similarities(query))
 
 
+def test_the_law_of_similarities_survives_the_file(kernel_map, tmp_path):
+    kernel_map.save(tmp_path / 'map.h5')
+    assert kernel_map.decay is not None
+    assert KernelMap.load(tmp_path / 'map.h5').decay == kernel_map.decay
+
+
 def test_statistics_survive_the_file_unless_they_are_those_of_another_version(saved, kernel_map):
     replace(kernel_map, statistics=MapStatistics()).save(saved)
     assert KernelMap.load(saved).statistics == MapStatistics()

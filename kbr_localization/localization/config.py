@@ -120,8 +120,8 @@ def sensible_config(
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
     heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates. A pose is sure within half a unit, or twice the distance of
-    neighbouring images, at least: no map resolves more.
+    does the turn between two updates. A pose is sure within at least 3/4 of the unit, and twice
+    the distance of neighbouring images: no map resolves more.
     """
     defaults, scale = KbrConfig(), length_scale(poses, decay_length)
     broader, spacing = max(min(3.0, 1.0 / scale), 1.0), image_spacing(poses)
@@ -133,7 +133,7 @@ def sensible_config(
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=min(max(defaults.localized_radius, 0.5 * scale, 2.0 * spacing), 1000.0),
+        localized_radius=min(max(defaults.localized_radius, 0.75 * scale, 2.0 * spacing), 1000.0),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
 
