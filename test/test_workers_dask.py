@@ -70,7 +70,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
     with (tmp_path / 'build.log').open('w') as log:
         build = subprocess.Popen(command, stderr=log)
     progress = (tmp_path / 'build.log').read_text
-    wait_for(lambda: 'describing images' in progress(), 'progress')
+    wait_for(lambda: 'learning the vocabulary: 1 of 1' in progress(), 'vocabulary')
     workers[0].kill()
     assert f'describing images: {FRAMES} of' not in progress(), 'killed too late'
     assert build.wait(timeout=2 * SECONDS) == 0, progress()
