@@ -65,9 +65,8 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
 
 
 def magnitude(increment: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the metres and radians (...) of increments (..., 3)."""
-    metres = np.hypot(increment[..., 0], increment[..., 1])
-    return np.asarray(metres), np.abs(wrap_angle(increment[..., 2]))
+    """Return the metres and radians (...) of increments (..., 3), as `between` gives them."""
+    return np.hypot(increment[..., 0], increment[..., 1]), np.abs(increment[..., 2])
 
 
 def within(

@@ -173,7 +173,7 @@ def continues(
     `speed`: m/s. `pause`: seconds after which a pose at the origin means a restarted driver.
     """
     seconds = (np.asarray(stamps_ns) - np.asarray(before_ns)) * 1e-9
-    distances, turns = steps(before, poses)
+    distances, turns = se2.magnitude(se2.between(before, poses))
     restarted = begins_anew(before, poses) & (seconds > pause)
     near = (distances <= speed * seconds + SLACK) & (turns <= MAX_TURN_RATE * seconds + SLACK)
     return np.asarray(near & ~restarted)
@@ -186,13 +186,7 @@ def begins_anew(before: FloatArray, poses: FloatArray, slack: float = SLACK) -> 
     `slack`: metres or radians between the two beyond which that is no coincidence.
     """
     at_origin = (np.hypot(poses[..., 0], poses[..., 1]) < 0.1) & (np.abs(poses[..., 2]) < 0.1)
-    return np.asarray(at_origin & (np.maximum(*steps(before, poses)) > slack))
-
-
-def steps(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Metres and radians from poses (..., 3) to others, each (...)."""
-    moved = se2.between(start, end)
-    return np.hypot(moved[..., 0], moved[..., 1]), np.abs(moved[..., 2])
+    return np.asarray(at_origin & (np.maximum(*se2.magnitude(se2.between(before, poses))) > slack))
 
 
 def continued(track: OdometryTrack) -> NDArray[np.bool_]:
@@ -236,7 +230,7 @@ def _usual(track: OdometryTrack) -> tuple[float, float]:
     seconds = np.diff(track.stamps_ns) * 1e-9
     if not len(seconds):
         return MAX_SPEED, PAUSE
-    distances, _ = steps(track.poses[:-1], track.poses[1:])
+    distances, _ = se2.magnitude(se2.between(track.poses[:-1], track.poses[1:]))
     moved = distances > 1e-4
     # a car is faster than the robots that MAX_SPEED is meant for
     usual = 3.0 * float(np.median(distances[moved] / seconds[moved])) if moved.any() else 0.0
@@ -250,7 +244,7 @@ def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
     None where it goes on where it was: its driver may be silent while the robot stands.
     """
     edges = track.stamps_ns
-    moved = np.maximum(*steps(track.poses[:-1], track.poses[1:])) > SLACK
+    moved = np.maximum(*se2.magnitude(se2.between(track.poses[:-1], track.poses[1:]))) > SLACK
     pauses = np.flatnonzero((np.diff(edges) > LONG_PAUSE * 1e9) & moved)
     after = np.searchsorted(edges, stamps_ns)
     within = np.isin(after - 1, pauses) & (edges[np.minimum(after, len(edges) - 1)] != stamps_ns)

@@ -159,7 +159,7 @@ class UpdateGate:
     @property
     def metres(self) -> float:
         """Return the way since the last update, or since it was reopened."""
-        return float(self._way[0] + _size(self._moved)[0])
+        return float(self._way[0] + se2.magnitude(self._moved)[0])
 
     def reopen(self) -> None:
         """Start counting again, and let the next image in."""
@@ -177,9 +177,9 @@ class UpdateGate:
 
     def add(self, increment: FloatArray) -> None:
         """Count the odometry increment (3,) between two images."""
-        self._step = _size(increment)
+        self._step = np.array(se2.magnitude(increment))
         self._moved = se2.compose(self._moved, increment)
-        size = _size(self._moved)
+        size = np.array(se2.magnitude(self._moved))
         if np.any(size > 0.1 * self.wanted):
             self._way, self._moved = self._way + size, np.zeros(3)
 
@@ -189,17 +189,13 @@ class UpdateGate:
 
     def would_be_due(self, increment: FloatArray) -> bool:
         """Whether it would be due after a further increment (3,)."""
-        return self._suffices(se2.compose(self._moved, increment), _size(increment))
+        step = np.array(se2.magnitude(increment))
+        return self._suffices(se2.compose(self._moved, increment), step)
 
     def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
         """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
-        way = self._way + _size(moved)
+        way = self._way + se2.magnitude(moved)
         return self._open or bool(np.any(way + 0.5 * step >= self.wanted))
-
-
-def _size(increment: FloatArray) -> FloatArray:
-    """Metres and radians (2,) of an increment (3,)."""
-    return np.array([np.hypot(increment[0], increment[1]), abs(increment[2])])
 
 
 def check_start(pose: FloatArray, covariance: FloatArray) -> None:

@@ -297,8 +297,7 @@ class OdometrySource:
         compared, self._compared = self._compared, self.newest
         if compared is None or self._on_tf.coverage(compared[0]) is not Coverage.READY:
             return 0.0
-        x, y, turn = se2.between(self._on_tf.at(compared[0]), compared[1])
-        return float(max(math.hypot(x, y), abs(turn)))
+        return float(max(se2.magnitude(se2.between(self._on_tf.at(compared[0]), compared[1]))))
 
     def destroy(self) -> None:
         """Stop listening to the topic."""

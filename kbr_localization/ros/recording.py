@@ -247,10 +247,10 @@ class RecordingSession:
                 f'{last.stamp_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
             )
             return False
-        distance, angle = _step(last.reference, pose)
+        distance, angle = se2.magnitude(se2.between(last.reference, pose))
         spacing = (self.config.spacing_distance, self.config.spacing_angle)
         # a camera that sends just at the spacing must not lose every other image to rounding
-        due = distance >= 0.99 * spacing[0] or angle >= 0.99 * spacing[1]
+        due = bool(distance >= 0.99 * spacing[0] or angle >= 0.99 * spacing[1])
         if not due:
             self._placed = time.monotonic()
         return due
@@ -273,7 +273,8 @@ class RecordingSession:
         period_ns = 0.9 * SECOND / self.config.odometry_rate
         for before, sample in zip([None, *samples], samples, strict=False):
             # further apart the samples about a jump would be plausible
-            jumps = before is not None and max(_step(before[1], sample[1])) > SLACK
+            step = se2.between((before or sample)[1], sample[1])
+            jumps = max(se2.magnitude(step)) > SLACK
             if before is not None and jumps and before[0] > last_ns:
                 chosen.append(before)
                 last_ns = before[0]
@@ -283,8 +284,3 @@ class RecordingSession:
         if chosen:
             self._recording.append_odometry(chosen)
             self._written_ns = last_ns
-
-
-def _step(start: se2.FloatArray, end: se2.FloatArray) -> tuple[float, float]:
-    x, y, heading = se2.between(start, end)
-    return math.hypot(x, y), abs(float(heading))
