@@ -30,6 +30,13 @@ def invoke(*arguments):
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
+def done(*arguments):
+    """Do the same and assert that it succeeds."""
+    result = invoke(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
 def assert_one_line(result, *fragments):
     """Exit code 2, and beside progress one line on stderr, which holds the fragments."""
     assert result.returncode == 2, result

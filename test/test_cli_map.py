@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 
-from command import assert_one_line, invoke, kbr
+from command import assert_one_line, done, invoke, kbr
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.cli.console import format_value
@@ -22,12 +22,6 @@ import pytest
 
 FEW_WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
 """Half of what a tiny map takes is its vocabulary."""
-
-
-def done(*command):
-    result = invoke(*command)
-    assert result.returncode == 0, result.stderr
-    return result
 
 
 def facts_of(path):

@@ -9,7 +9,7 @@ import shutil
 import signal
 
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
-from command import assert_one_line, invoke, kbr
+from command import assert_one_line, done, invoke, kbr
 import cv2
 import h5py
 from helpers import START_NS, textured_image, wall_image, write_tiny_cold_run
@@ -22,12 +22,6 @@ from kbr_localization.trajectory import Trajectory
 import numpy as np
 from public_datasets import write_euroc, write_tum_rgbd
 import pytest
-
-
-def done(*command):
-    result = invoke(*command)
-    assert result.returncode == 0, result.stderr
-    return result
 
 
 @pytest.fixture(scope='module')

@@ -28,15 +28,32 @@ app = typer.Typer(
     context_settings={'help_option_names': ['-h', '--help']},
 )
 app.add_typer(map_app, name='map')
-for name in ('build', 'info', 'check', 'measure', 'prune', 'align', 'extend', 'grown'):
-    map_app.command(name)(getattr(map_commands, name))
-for room, names in (
-    (run_commands, ('try', 'localize', 'evaluate', 'report', 'methods', 'parameters')),
-    (data_commands, ('synth', 'convert', 'play', 'demo')),
-    (run_commands, ('compare', 'tune')),
+for command in (
+    map_commands.build,
+    map_commands.info,
+    map_commands.check,
+    map_commands.measure,
+    map_commands.prune,
+    map_commands.align,
+    map_commands.extend,
+    map_commands.grown,
 ):
-    for name in names:
-        app.command(name)(getattr(room, 'try_' if name == 'try' else name))
+    map_app.command()(command)
+app.command('try')(run_commands.try_)
+for command in (
+    run_commands.localize,
+    run_commands.evaluate,
+    run_commands.report,
+    run_commands.methods,
+    run_commands.parameters,
+    data_commands.synth,
+    data_commands.convert,
+    data_commands.play,
+    data_commands.demo,
+    run_commands.compare,
+    run_commands.tune,
+):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -166,13 +166,15 @@ def _parsed(config: type[Any], settings: Sequence[str] | None, prefix: str = '')
         name, equals, text = setting.partition('=')
         if not (name and equals and text):
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
-        kind, name = types.get(name.strip().removeprefix(prefix), str), name.strip()
+        name = name.strip()
+        own_name = name.removeprefix(prefix)
+        kind = types.get(own_name, str)
         value: Any = {'true': True, 'false': False}.get(text.lower(), text)
         if kind in (int, float) and value is text:
             with contextlib.suppress(ValueError):  # the configuration says what was expected
                 value = kind(text)
         if name.startswith(prefix):
-            values[name.removeprefix(prefix)] = text if kind is str else value
+            values[own_name] = text if kind is str else value
     return values
 
 

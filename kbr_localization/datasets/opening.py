@@ -84,9 +84,9 @@ def _kind_of(path: Path) -> str:
     """Name the kind of run that a path holds; raises DatasetError for none."""
     if kind := _run_kind(path):
         return kind
-    inside = sorted(path.iterdir()) if path.is_dir() else ()
     if path.is_dir() and image_files(path):
         return TRAVERSE
+    inside = sorted(path.iterdir()) if path.is_dir() else ()
     run = next((inner for inner in inside if inner.is_dir() and _run_kind(inner)), None)
     expected = (
         f'a COLD run (a folder that holds {" or ".join(CAMERAS)}), a bag (a folder with '

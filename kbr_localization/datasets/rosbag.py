@@ -195,11 +195,11 @@ class BagRun(Dataset):
         return choose_topic(self._bag, REFERENCE, wanted, guess, without), drifting
 
     def _scan(
-        self, *poses: Topic | None
+        self, wheels: Topic | None, known: Topic | None
     ) -> tuple[list[tuple[int, Any]], dict[str, OdometryTrack | None]]:
         """Read the bag once: stamps and places of the images, tracks of the poses by topic."""
-        topics = [self.image_topic, *(topic for topic in poses if topic)]
-        rows = {topic: StampedRows('q' if topic == topics[0] else 'd') for topic in topics}
+        topics = [self.image_topic, *(topic for topic in (wheels, known) if topic)]
+        rows = {topic: StampedRows('q' if topic == self.image_topic else 'd') for topic in topics}
         at = Counter[int]()
         for topic, time_ns, message in self._bag.messages(topics, self.skipped):
             try:
@@ -207,7 +207,7 @@ class BagRun(Dataset):
                 if topic == self.image_topic:
                     at[time_ns] += 1
                 else:
-                    row = _pose(topic, message, is_reference=topic == poses[1])
+                    row = _pose(topic, message, is_reference=topic == known)
                 rows[topic].add(stamp_of(message), time_ns, row)
             except DatasetError as error:
                 self.skipped.add(f'bad message on {topic.name}', error)

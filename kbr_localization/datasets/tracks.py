@@ -179,14 +179,10 @@ def continues(
     return np.asarray(near & ~restarted)
 
 
-def begins_anew(before: FloatArray, poses: FloatArray, slack: float = SLACK) -> NDArray[np.bool_]:
-    """
-    Tell which poses (..., 3) are where odometry starts, while those before were elsewhere.
-
-    `slack`: metres or radians between the two beyond which that is no coincidence.
-    """
+def begins_anew(before: FloatArray, poses: FloatArray) -> NDArray[np.bool_]:
+    """Tell which poses (..., 3) are where odometry starts, while those before were elsewhere."""
     at_origin = (np.hypot(poses[..., 0], poses[..., 1]) < 0.1) & (np.abs(poses[..., 2]) < 0.1)
-    return np.asarray(at_origin & (np.maximum(*se2.magnitude(se2.between(before, poses))) > slack))
+    return np.asarray(at_origin & (np.maximum(*se2.magnitude(se2.between(before, poses))) > SLACK))
 
 
 def continued(track: OdometryTrack) -> NDArray[np.bool_]:

@@ -147,21 +147,23 @@ def compare(
             whole = make_map()
             plan.check_sizes(len(whole))
             whole.save(out / MAP)
-        tasks = [task for task in plan.tasks() if task not in done]
+        planned = plan.tasks()
+        tasks = [task for task in planned if task not in done]
         if tasks:
             kernel_map = KernelMap.load(out / MAP)
             runs = _described(kernel_map, test, workers, report)
             light = replace(on_given_descriptors(kernel_map), thumbnails=())
             work = functools.partial(run_task, light, runs, plan.seed)
+            (out / 'trajectories').mkdir(exist_ok=True)
             for number, (metrics, trajectories) in workers.run(work, tasks):
                 task = tasks[number]
-                for run, trajectory in enumerate(() if task.trial else trajectories):
-                    (out / 'trajectories').mkdir(exist_ok=True)
-                    write_tum(trajectory_path(out, task, run), trajectory)
+                if task.trial == 0:
+                    for run, trajectory in enumerate(trajectories):
+                        write_tum(trajectory_path(out, task, run), trajectory)
                 journal.write(json.dumps({'task': task, 'metrics': metrics}).encode() + b'\n')
                 journal.flush()
                 done[task] = metrics
-                report('comparing', len(done), len(plan.tasks()))
+                report('comparing', len(done), len(planned))
         rows = comparison_rows(plan, done)
         write_text(out / 'rows.json', json.dumps(rows, indent=2))
     return rows

@@ -134,8 +134,8 @@ def run_metrics(errors: RunErrors) -> Metrics:
         metrics[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
     seconds, below = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9, below_1m_from(errors)
     said = np.zeros(0, dtype=bool) if errors.said is None else errors.said
-    for name, frame in (('localized', int(said.argmax()) if said.any() else None),
-                        ('below_1m', below)):  # fmt: skip
+    localized = int(said.argmax()) if said.any() else None
+    for name, frame in (('localized', localized), ('below_1m', below)):
         metrics[f'{name}_after_m'] = None if frame is None else float(errors.travel_m[frame])
         metrics[f'{name}_after_s'] = None if frame is None else float(seconds[frame])
     rest = errors.position_m[below:] if below is not None else np.zeros(0)

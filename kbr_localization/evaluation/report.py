@@ -101,9 +101,17 @@ def record_run(
         with suppress(DatasetError, VisionError):  # a broken image has no picture
             pairs[number] = best_match(kernel_map, dataset[number])
         (progress or silent)('looking up best matches', done, len(pictured))
-    told = tuple(beliefs), tuple(reasons)
     return RunRecord(
-        kernel_map, dataset, method, trajectory, reference, errors, *told, pairs, worst
+        kernel_map=kernel_map,
+        dataset=dataset,
+        method=method,
+        trajectory=trajectory,
+        reference=reference,
+        errors=errors,
+        beliefs=tuple(beliefs),
+        reasons=tuple(reasons),
+        pairs=pairs,
+        worst=worst,
     )
 
 
