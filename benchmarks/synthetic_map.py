@@ -20,7 +20,7 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import describer_from_state, VisionConfig
+from kbr_localization.vision import VisionConfig
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.pyramid_describer import local_descriptor, PyramidDescriber
 from kbr_localization.vision.spatial_pyramid import Layout
@@ -128,9 +128,8 @@ def drive(
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:
     n = len(poses)
     preparation = Preparation(VISION, IMAGE_SHAPE)
-    size = local_descriptor(VISION, preparation).size
-    vocabulary = np.random.default_rng(0).random((VISION.words, size), dtype=np.float32)
-    describer = PyramidDescriber(VISION, preparation, Vocabulary(vocabulary))
+    local = local_descriptor(VISION, preparation)
+    words = np.random.default_rng(0).random((VISION.words, local.size), dtype=np.float32)
     controls, following = np.full((n, 3), np.nan), np.full((n, 3), np.nan)
     for run in (slice(0, per_run), slice(per_run, n)):
         following[run][:-1] = poses[run][1:]
@@ -141,7 +140,7 @@ def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> Ker
         stamps_ns=np.arange(n, dtype=np.int64) * 10**8,
         run_index=np.repeat([0, 1], per_run).astype(np.int32),
         run_names=('forward', 'backward'),
-        describer=describer_from_state(describer.state()),
+        describer=PyramidDescriber(VISION, preparation, local, Vocabulary(words)),
         image_shape=IMAGE_SHAPE,
         controls=controls,
         next_poses=following,

@@ -9,12 +9,13 @@ the ground at equal ones (a mip-map). Looking up is then one cv2.remap of the wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import Any
 
 import cv2
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import CELL, FloorPlan, Walls
-from kbr_localization.simulation.light import FloatGrid, Light, light_grid, Pixels, shade
+from kbr_localization.simulation.light import FloatGrid, Light, Pixels, shade
 from kbr_localization.simulation.textures import (
     KINDS,
     paint_ground,
@@ -74,6 +75,11 @@ class Hits:
     wall: NDArray[np.int64]
     along: FloatArray
     plane: FloatArray
+
+
+def focal_length(width: int, view: float) -> float:
+    """Return the focal length in pixels of images `width` pixels and `view` degrees wide."""
+    return width / 2 / math.tan(math.radians(view) / 2)
 
 
 def axes(heading: float) -> tuple[FloatArray, FloatArray]:
@@ -146,9 +152,8 @@ class Atlas:
         self._ceiling_row = self._floor_row + rows
         self.shape = self._ceiling_row + rows, 2 * max(PAGE, columns)
 
-    def lit(self, light: Light) -> Pixels:
-        """All textures at all sizes under a light: uint8 of `shape`."""
-        grid = light_grid(self._plan, light)
+    def lit(self, light: Light, grid: FloatGrid) -> Pixels:
+        """All textures at all sizes under a light and its `light_grid`: uint8 of `shape`."""
         atlas = np.zeros(self.shape, np.uint8)
         walls = shade(self._walls, self._light_on_walls(grid, light))
         for up, along in np.ndindex(LEVELS_UP, LEVELS_ALONG):

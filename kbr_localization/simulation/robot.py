@@ -17,13 +17,14 @@ from kbr_localization.datasets.odometry_noise import (
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import centred, Light, Pixels, shade
-from kbr_localization.simulation.renderer import Camera
+from kbr_localization.simulation.renderer import Camera, focal_length
 import numpy as np
 
 RATE = 20  # poses per second of a drive, as COLD's odometry has
 STEP_NS = 10**9 // RATE
 REST = 10  # poses at rest before and after a drive
 FINE = 0.02  # metres between the points of a path that is followed
+VIEW = 68.9  # degrees from left to right of a building's images
 LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 
@@ -52,7 +53,7 @@ class RobotCamera:
         """Return a building's camera as mounted on this robot, `shake` pixels out of level."""
         focal = camera.focal
         if self.view:
-            focal = camera.width / 2 / math.tan(math.radians(self.view) / 2)
+            focal = focal_length(camera.width, self.view)
         # looking down moves the horizon up in the image
         tilt = shake - focal * math.tan(self.pitch)
         return replace(camera, focal=focal, mount=self.height, tilt=tilt)
@@ -103,7 +104,7 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
         height=rng.uniform(0.85, 1.15),
         pitch=rng.uniform(-careless, careless),
         yaw=rng.uniform(-careless, careless),
-        view=68.9 * rng.uniform(0.95, 1.05),
+        view=VIEW * rng.uniform(0.95, 1.05),
         vignetting=rng.uniform(0.0, 0.4),
         blur=rng.uniform(0.0, 1.2),
         gain=math.exp(rng.uniform(-0.3, 0.3)),

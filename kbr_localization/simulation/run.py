@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools
 import json
-import math
 from pathlib import Path
 
 import cv2
@@ -36,12 +35,20 @@ from kbr_localization.simulation.light import (
     shade,
     vignette,
 )
-from kbr_localization.simulation.renderer import Atlas, Camera, cast
-from kbr_localization.simulation.robot import Drive, follow, RATE, Robot, RobotCamera, STEP_NS
+from kbr_localization.simulation.renderer import Atlas, Camera, cast, focal_length
+from kbr_localization.simulation.robot import (
+    Drive,
+    follow,
+    RATE,
+    Robot,
+    RobotCamera,
+    STEP_NS,
+    VIEW,
+)
 from kbr_localization.simulation.textures import Style
 import numpy as np
 
-WALL_HEIGHT, CAMERA_HEIGHT, VIEW = 2.75, 1.0, 68.9  # metres; degrees from left to right
+WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0  # metres
 KEPT_LIGHTS = 3  # texture atlases of lights that a building keeps, of tens of megabytes each
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end in 2038
@@ -83,7 +90,7 @@ class SyntheticBuilding:
         pieces = [sprites.furniture(rng) for _ in range(8)]
         self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
         width, height = self.config.width, self.config.height
-        focal = width / 2 / math.tan(math.radians(VIEW) / 2)
+        focal = focal_length(width, VIEW)
         self.camera = Camera(width, height, focal, CAMERA_HEIGHT, WALL_HEIGHT)
         self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
@@ -126,8 +133,9 @@ class SyntheticBuilding:
 
     def _light_up(self, light: Light) -> tuple[Pixels, FloatGrid, FloatGrid]:
         """Lit textures, brightness of the plan's cells, and falloff over the image."""
+        grid = light_grid(self.plan, light)
         falloff = vignette((self.camera.height, self.camera.width), light)
-        return self._atlas.lit(light), light_grid(self.plan, light), falloff
+        return self._atlas.lit(light, grid), grid, falloff
 
     def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
         row, column = rng.integers(0, 65, 2)
@@ -181,8 +189,8 @@ class SyntheticRun(Dataset):
     A run through a building as a dataset; images are rendered when asked for, the same each time.
 
     `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
-    wheels of the configured robot report. Raises DatasetError when
-    an image would be taken inside of a wall.
+    wheels of the configured robot report. Raises DatasetError when an image would be taken inside
+    of a wall.
     """
 
     def __init__(

@@ -131,14 +131,15 @@ class LearnedFeatures:
     Dense local features of a network, such as XFeat.
 
     The network answers an image with features (1, C, h, w), a vector for each place of a grid,
-    and possibly with their reliability (1, 1, h, w). `size`: numbers of a feature. `grid`: its
-    places. Raises VisionError for a network that answers anything else.
+    and possibly with their reliability (1, 1, h, w). `content`: the bytes of its ONNX file.
+    `size`: numbers of a feature. `grid`: its places. Raises VisionError for a network that answers
+    anything else.
     """
 
     step = 2**-11
 
     def __init__(self, config: VisionConfig, preparation: Preparation, content: Bytes) -> None:
-        self._network = Network(config, content)
+        self.content, self._network = content, Network(config, content)
         if len(self._network.input_shape) != 4:
             raise self._network.unusable(
                 f'its input is {self._network.input_shape}: expected (1, channels, height, width)'

@@ -53,37 +53,35 @@ class PyramidDescriber(Describer):
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
-    `basis`: (size of a local descriptor, c) float32, onto which patches are projected, or None.
-    `vocabulary`: of words of size c, or of the size of a local descriptor. `network`: the bytes of
-    the ONNX file of `learned_pyramid`, whose features count by their reliability. `word_weights`:
-    (words,) float32, what a patch counts by its word, or None for one each. See `spatial_pyramid`
-    for the kernel.
+    `local`: describes the patches; `LearnedFeatures` count by their reliability. `basis`: (size of
+    a local descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of
+    words of size c, or of the size of a local descriptor. `word_weights`: (words,) float32, what a
+    patch counts by its word, or None for one each. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
         self,
         config: VisionConfig,
         preparation: Preparation,
+        local: LocalDescriptor,
         vocabulary: Vocabulary,
         basis: Float32Array | None = None,
-        network: Bytes | None = None,
         word_weights: Float32Array | None = None,
     ) -> None:
         self.kind, self.config, self.preparation = config.descriptor, config, preparation
-        self.vocabulary, self.basis = vocabulary, basis
-        self.network, self.word_weights = network, word_weights
+        self.vocabulary, self.basis, self.word_weights = vocabulary, basis, word_weights
         self.layout = spatial_pyramid.Layout(
             len(vocabulary.words), config.levels, config.strips, config.root_counts
         )
         self.size = self.layout.size
-        self._local = local_descriptor(config, preparation, network)
-        grid = self._local.grid
+        self._local, grid = local, local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
         # square roots and sums of weights are kept in eighths, or in larger units where the
         # counts would not fit; plain counts exactly
         most, self._units = max(int(np.bincount(self._cells).max()), 1), 1.0
         self.dtype = np.min_scalar_type(most)
-        if config.root_counts or word_weights is not None or network is not None:
+        weighted = word_weights is not None or isinstance(local, LearnedFeatures)
+        if config.root_counts or weighted:
             self.dtype = np.dtype(np.uint8 if config.root_counts else np.uint16)
             largest = np.sqrt(most) if config.root_counts else most
             self._units = float(min(8.0, np.iinfo(self.dtype).max / largest))
@@ -111,8 +109,8 @@ class PyramidDescriber(Describer):
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         state = {**to_mapping(self.config), **self.preparation.state(), **self.vocabulary.state()}
-        if self.network is not None:
-            state |= network_state(self.network)
+        if isinstance(self._local, LearnedFeatures):
+            state |= network_state(self._local.content)
         arrays = {'basis': self.basis, 'word_weights': self.word_weights}
         return state | {name: value for name, value in arrays.items() if value is not None}
 
@@ -122,8 +120,8 @@ class PyramidDescriber(Describer):
     ) -> PyramidDescriber:
         """Build again from `state()`; raises VisionError for a damaged vocabulary."""
         network = network_of(state) if config.descriptor == LEARNED else None
-        size = local_descriptor(config, preparation, network).size
-        basis = weights = None
+        local = local_descriptor(config, preparation, network)
+        size, basis, weights = local.size, None, None
         if 'basis' in state:
             kept = min(config.patch_components or size, size)
             basis, size = checked('basis', state['basis'], (size, kept)), kept
@@ -135,7 +133,7 @@ class PyramidDescriber(Describer):
                     f'word_weights: expected positive numbers, got {weights.min():.3g}; build the '
                     'map again'
                 )
-        return cls(config, preparation, vocabulary, basis, network, weights)
+        return cls(config, preparation, local, vocabulary, basis, weights)
 
     @classmethod
     def fit(
@@ -150,7 +148,7 @@ class PyramidDescriber(Describer):
         """Learn the vocabulary from images; see `fit_describer`."""
         per_image = max(1, config.vocabulary_samples // len(images))
         network = read_network(config) if config.descriptor == LEARNED else None
-        step = local_descriptor(config, preparation, network).step
+        local = local_descriptor(config, preparation, network)
         work = functools.partial(_sample_patches, config, preparation, network, per_image)
         # each image has its own seed, so that it does not matter who samples it
         seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
@@ -162,18 +160,18 @@ class PyramidDescriber(Describer):
         with one_thread():
             patches, weights = np.concatenate(samples), None
             basis = _learn_basis(config, patches)
-            patches = _projected(patches, basis, step)
+            patches = _projected(patches, basis, local.step)
             if config.vocabulary_tree:
-                vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
+                vocabulary = Vocabulary.learn_tree(patches, config.words, rng, local.step)
             else:
-                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
+                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, local.step))
             if config.relative_counts:
                 # weigh a word by its mean count, by Laplace's rule for one that no patch has
                 words = vocabulary.nearest(patches)
                 frequencies = np.bincount(words, minlength=config.words) + 1.0
                 weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis, network, weights)
+        return cls(config, preparation, local, vocabulary, basis, weights)
 
 
 def _describe_patches(
