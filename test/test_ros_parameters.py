@@ -172,7 +172,7 @@ def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
     arguments = ['--ros-args', '--params-file', str(path), '-p', own[0], '-p', own[1]]
     node = LocalizationNode(context=ros.context, cli_args=arguments)
     try:
-        assert node.trigger_configure().name == 'SUCCESS', node.failure
+        assert node.trigger_configure().name == 'SUCCESS'
         assert {'laser_model_type', 'z_hit', 'max_particles'} <= set(node.settings.ignored)
         assert 'update_min_d' not in node.settings.ignored
     finally:

@@ -63,8 +63,8 @@ class ChangeableConfig:
     no_data_timeout: float = parameter(5.0, 'seconds without a message before a hint', 0.5)
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
     grow_map: bool = parameter(False, 'add images where the pose is sure and the view is new')
-    grow_below: float = parameter(0.6, 'best_similarity of an image that is added', 0.0, 1.0)
-    grow_max_sd: float = parameter(0.25, 'standard deviation of its pose at most, metres', 0.0)
+    grow_below: float = parameter(0.6, 'best_similarity below which an image is added', 0.0, 1.0)
+    grow_max_sd: float = parameter(0.25, 'largest standard deviation of its position, metres', 0.0)
     grow_spacing_d: float = parameter(
         0.5, 'metres between added images of one heading', 0.0, 100.0
     )
@@ -105,7 +105,7 @@ class NodeConfig(ChangeableConfig):
     pose_file: str = parameter(
         '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
     )
-    saved_pose_filepath: str = parameter('', "nav2_amcl's pose_file; .json is put after it")
+    saved_pose_filepath: str = parameter('', "nav2_amcl's name for pose_file; .json is appended")
     initialize_at_saved_pose: bool = parameter(False, 'use a saved pose of this map of any age')
     random_seed: int = parameter(0, 'same seed, same run; -1: another one each time', -1)
     autostart: bool = parameter(True, 'activate without a lifecycle manager')
@@ -122,7 +122,9 @@ class NodeConfig(ChangeableConfig):
         4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
-    max_speed: float = parameter(MAX_SPEED, 'm/s; after faster steps odometry was reset', 0.01)
+    max_speed: float = parameter(
+        MAX_SPEED, 'm/s; odometry that moves faster counts as reset', 0.01
+    )
     max_extrapolation: float = parameter(
         0.1,
         'seconds by which odometry is extrapolated at most, for an image when the next one is '
@@ -177,7 +179,7 @@ class RecorderConfig:
     spacing_distance: float = parameter(0.2, 'metres between recorded images', 0.0, 100.0)
     spacing_angle: float = parameter(0.2, 'radians between recorded images', 0.0, 7.0)
     max_pose_age: float = parameter(2.0, 'seconds between an image and the nearest pose', 0.01)
-    max_position_sd: float = parameter(0.5, 'sd of x or y of a pose at most, metres', 0.0)
+    max_position_sd: float = parameter(0.5, 'largest sd of x or y of a pose, metres', 0.0)
     odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
     label: str = parameter('unknown', "the place's name, written beside every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)

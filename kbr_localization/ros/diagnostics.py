@@ -18,7 +18,6 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from kbr_localization import se2
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.ros.running import NodeLogger
-from kbr_localization.ros.session import STALE_SECONDS
 import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
@@ -27,6 +26,8 @@ from rclpy.node import Node
 if TYPE_CHECKING:
     from kbr_localization.ros.localization import Localization
 
+STALE_SECONDS = 2.0
+"""Without a message, after which an input is said to be missing."""
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 LEVELS = {
     'localized': OK,

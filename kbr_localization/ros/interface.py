@@ -14,7 +14,7 @@ from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
-from kbr_localization.ros.parameters import fields
+from kbr_localization.ros.parameters import fields, to_ros
 import yaml
 
 YAML_HEAD = """\
@@ -75,11 +75,8 @@ def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
         allowed = f' ({", ".join(choices)})' if choices else ''
         if (low, high) != (None, None):
             allowed = f' [{"..." if low is None else low}, {"..." if high is None else high}]'
-        # ROS has no typed empty list
-        value = (
-            (list(field.default) or ['']) if isinstance(field.default, tuple) else field.default
-        )
-        default = str(yaml.safe_dump(value, default_flow_style=True)).removesuffix('...\n')
+        text = str(yaml.safe_dump(to_ros(field.default), default_flow_style=True))
+        default = text.removesuffix('...\n')
         yield name, default.strip(), field.metadata['description'] + allowed
 
 

@@ -134,8 +134,11 @@ class Outputs:
 
     def _publish_map(self, answer: Answer, localizer: Localizer) -> None:
         """Publish the map's poses coloured by the belief, at most once a second."""
-        now, particles = time.monotonic(), localizer.particles(self._settings.config.particles)
-        if now - self._map_sent < 1.0 or not len(particles):
+        now = time.monotonic()
+        if now - self._map_sent < 1.0:
+            return
+        particles = localizer.particles(self._settings.config.particles)
+        if not len(particles):
             return
         self._map_sent = now
         tree, positions = cKDTree(particles[:, :2]), self.map.poses[:, :2]

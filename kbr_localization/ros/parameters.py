@@ -65,12 +65,12 @@ def declare(
     values = {}
     for name, field in fields(config_class).items():
         if not node.has_parameter(prefix + name):
-            node.declare_parameter(prefix + name, _to_ros(field.default))
+            node.declare_parameter(prefix + name, to_ros(field.default))
         values[name] = _coerced(field, node.get_parameter(prefix + name).value)
     config = configuration.from_mapping(config_class, values)
     configuration.validate(config)
     for name, field in fields(config_class).items():
-        value = Parameter(prefix + name, value=_to_ros(values[name])).get_parameter_value()
+        value = Parameter(prefix + name, value=to_ros(values[name])).get_parameter_value()
         node.set_descriptor(prefix + name, _descriptor(field, name not in changeable), value)
     return config
 
@@ -79,7 +79,7 @@ def _descriptor(field: Field, read_only: bool) -> ParameterDescriptor:
     low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
     result = ParameterDescriptor(
         name=field.name,
-        type=Parameter.Type.from_parameter_value(_to_ros(field.default)).value,
+        type=Parameter.Type.from_parameter_value(to_ros(field.default)).value,
         description=field.metadata['description'],
         additional_constraints=f'one of: {", ".join(choices)}' if choices else '',
         read_only=read_only,
@@ -112,8 +112,8 @@ def _coerced(field: Field, value: Any) -> Any:
     return configuration.written_word(field, value)
 
 
-def _to_ros(value: Any) -> Any:
-    # ROS has no typed empty list: one empty string stands for it
+def to_ros(value: Any) -> Any:
+    """Return a value as ROS has it: for an empty list, which has no type, one empty string."""
     return (list(value) or ['']) if isinstance(value, tuple) else value
 
 

@@ -143,7 +143,7 @@ class RecorderNode(ParameterNode):
                 stamp_ns, pose = newest[0], se2.compose(pose, newest[1])
             self._poses.saw(stamp_ns, time.monotonic())
             self._poses.repeated = 0  # SLAM repeats a transform faster than the odometry comes
-            self._add_pose(stamp_ns, pose, 0.0)
+            self.session.add_pose(stamp_ns, pose, 0.0)
 
     def _take_pose(self, message: Any) -> None:
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
@@ -161,9 +161,6 @@ class RecorderNode(ParameterNode):
             self.session.poses_dropped['not usable'] += 1
             self._log('warning', f'pose not used: {error}')
             return
-        self._add_pose(stamp_ns, pose, deviation)
-
-    def _add_pose(self, stamp_ns: int, pose: se2.FloatArray, deviation: float) -> None:
         self.session.add_pose(stamp_ns, pose, deviation)
 
     def _encode(self, image: QueuedImage) -> list[bytes]:

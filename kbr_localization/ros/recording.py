@@ -153,7 +153,7 @@ class RecordingSession:
                 # of an hour, at most
                 self._unwritten = [*unwritten, *self._unwritten][-100_000:]
             if due is not None:
-                self._failures['could not be written'] += 1
+                self._count('could not be written')
             self.trouble = str(error)
             self._log('error', self.trouble)
             return None
@@ -164,7 +164,7 @@ class RecordingSession:
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, in which an image was lost."""
-        self._failures['internal error'] += 1
+        self._count('internal error')
 
     def close(self) -> None:
         """
@@ -240,7 +240,7 @@ class RecordingSession:
         if last is None or last.reference is None:
             return True
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
-            self._failures['not newer than the run'] += 1
+            self._count('not newer than the run')
             self._log(
                 'warning',
                 f'image of {image.stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
@@ -259,12 +259,16 @@ class RecordingSession:
         try:
             encoded = self._encode(image)
         except DatasetError as error:
-            self._failures['broken image'] += 1
+            self._count('broken image')
             self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
         self._placed = time.monotonic()
         return image
+
+    def _count(self, reason: str) -> None:
+        with self._news:  # diagnostics may be adding the counts up
+            self._failures[reason] += 1
 
     def _write_odometry(self, samples: Sequence[Stamped]) -> None:
         """Write the samples that are due at `odometry_rate`, and those about a jump."""

@@ -26,8 +26,6 @@ import numpy as np
 
 AHEAD_NS = 2 * SECOND
 """By which a given pose may be newer than odometry of the same clock that is a little late."""
-STALE_SECONDS = 2.0
-"""Without a message, after which an input is said to be missing."""
 
 
 @dataclass(frozen=True)
