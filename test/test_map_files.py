@@ -164,7 +164,7 @@ VALUES = (
 )  # fmt: skip
 
 
-def test_a_map_with_a_wrong_or_missing_part_is_refused_or_can_be_used(saved, kernel_map):
+def test_a_map_with_a_wrong_or_missing_part_is_refused_or_can_be_used(saved):
     """Every group, array and attribute is deleted, and replaced by a value, in turn."""
     content, parts = saved.read_bytes(), []
     with h5py.File(saved) as file:

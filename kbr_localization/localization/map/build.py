@@ -87,18 +87,35 @@ def build_map(
     seed: int = 0,
     progress: Progress | None = None,
     workers: Workers | None = None,
+) -> KernelMap:
+    """
+    Build a map from runs with reference poses; see `describe_runs` for the other arguments.
+
+    `filter_config`: whole, or single values by name for a configuration that otherwise suits the
+    map (`sensible_config`).
+    """
+    described = describe_runs(datasets, vision, max_images, seed, progress, workers)
+    return with_suited_config(described, filter_config)
+
+
+def describe_runs(
+    datasets: Sequence[Dataset],
+    vision: VisionConfig | None = None,
+    max_images: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
     describer: Describer | None = None,
 ) -> KernelMap:
     """
-    Build a map from runs with reference poses; it does not depend on the workers.
+    Make a map, with the default configuration, of runs with reference poses.
 
-    Runs of several cameras (`MultiCameraRun`) give a map of those cameras, with the images of
-    moments at which all of them have one. `filter_config`: whole, or single values by name for a
-    configuration that otherwise suits the map (`sensible_config`). `max_images` keeps that many
-    images, chosen to cover the runs. `describer`: that of another map, else one is learnt. A
-    frame without a reference pose or with an image that cannot be read is left out and counted in
-    its dataset's `skipped`. `progress` is called with what is being done, the steps done and their
-    number. Raises MapError when no image is left.
+    It does not depend on the workers. Runs of several cameras (`MultiCameraRun`) give a map of
+    those cameras, with the images of moments at which all of them have one. `max_images` keeps
+    that many images, chosen to cover the runs. `describer`: that of another map, else one is
+    learnt. A frame without a reference pose or with an image that cannot be read is left out and
+    counted in its dataset's `skipped`. `progress` is called with what is being done, the steps
+    done and their number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or Workers()
@@ -121,7 +138,7 @@ def build_map(
     poses = np.array([c.pose for c in chosen])
     tracks, delay = _tracks(candidates, datasets)
     calibration, noise = measure_odometry(tracks)
-    whole = KernelMap(
+    return KernelMap(
         poses=poses,
         descriptors=np.array([image.descriptor for image in described]),
         stamps_ns=np.array([c.frame.stamp_ns for c in chosen], dtype=np.int64),
@@ -135,7 +152,6 @@ def build_map(
         thumbnails=tuple(image.thumbnail for image in described),
         calibration=replace(calibration, delay=delay),
     )
-    return with_suited_config(whole, filter_config)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

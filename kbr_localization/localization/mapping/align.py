@@ -86,7 +86,7 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
     centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
     a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
     spread = _spread(known)
-    if min(spread, 1e3 * _spread(poses)) < _SPREAD:
+    if spread < _SPREAD or _spread(poses) < 1e-3:  # the map's metres may be of another scale
         raise MapError(
             f'the known poses lie {spread:.2f} m about their middle, their places in the map '
             f'{_spread(poses):.2f} m: expected {_SPREAD:g} m or more, to tell how it is turned'

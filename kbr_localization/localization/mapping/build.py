@@ -17,7 +17,7 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.build import describe_runs
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
@@ -113,7 +113,7 @@ def map_from_odometry(
                 'expected at least 3 m; drive where the robot is to localize'
             )
     runs = [WithoutPoses(dataset) for dataset in datasets]
-    described = build_map(runs, vision, filter_config, None, seed, progress, workers)
+    described = describe_runs(runs, vision, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
     whole, notes = map_described(described, tracks, watched, filter_config, progress, base)
@@ -338,7 +338,7 @@ def extend(
             'one of the same name, rename the folder'
         )
     run, n = dataset if known else WithoutPoses(dataset), len(kernel_map)
-    own = build_map([run], progress=progress, workers=workers, describer=kernel_map.describer)
+    own = describe_runs([run], progress=progress, workers=workers, describer=kernel_map.describer)
     if known:
         exact = np.zeros((len(own), 3, 3))
         note = f'{len(own)} images of {dataset.name} at their known poses'

@@ -31,7 +31,7 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
-from kbr_localization.workers import gathered, Workers
+from kbr_localization.workers import batches, gathered, Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -285,11 +285,10 @@ def measure_closures(
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     images = [pictures.images[int(image)] for image in needed]
-    tasks = [images[slice(start, start + 32)] for start in range(0, len(images), 32)]
     detected: list[Corners] = gathered(
         pictures.workers,
         _all_corners,
-        tasks,
+        batches(images, 32),
         lambda done: progress('finding points', done, len(images)),
     )
     corners = dict(zip(needed.tolist(), detected, strict=True))
