@@ -71,9 +71,17 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
         calibration=Calibration(np.full(SIZE, 0.01), np.eye(SIZE)),
         motion_noise=kernel_map.motion_noise.in_metres(2.0),
         baselines={'nearest': {'width': 0.3}},
+        decay=kernel_map.decay.in_metres(2.0),
     )
     taken = grown_form(tuned, larger)
-    for name in ('filter_config', 'statistics', 'calibration', 'motion_noise', 'baselines'):
+    for name in (
+        'filter_config',
+        'statistics',
+        'calibration',
+        'motion_noise',
+        'baselines',
+        'decay',
+    ):
         assert getattr(taken, name) is getattr(tuned, name)
     assert len(taken) == 21
 

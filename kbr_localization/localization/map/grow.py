@@ -114,6 +114,7 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
         calibration=base.calibration,
         baselines=base.baselines,
         statistics=base.statistics,
+        decay=base.decay,
     )
 
 
