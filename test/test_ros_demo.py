@@ -41,6 +41,12 @@ def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     assert 'map.h5' in (tmp_path / 'node.log').read_text()
 
 
+def test_a_node_that_is_not_there_in_time_ends_the_tour(tiny_world, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(over_ros, 'START_S', 0.0)
+    with pytest.raises(RosError, match=r'no node after 0 s: see .*node\.log'):
+        over_ros.localize_over_ros(tiny_world.map_file, runs[1], 20, tmp_path, 5.0, silent)
+
+
 TOUR = """
 from pathlib import Path
 import sys

@@ -28,6 +28,7 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
+START_S = 60.0
 DOMAINS = range(1, 101)
 """Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""
 
@@ -80,13 +81,17 @@ def localize_over_ros(
         def spin() -> None:
             executor.spin_once(timeout_sec=0.1)
             for name, process in programs.items():
-                if process.poll():
+                code = process.poll()
+                if code or (code == 0 and name == 'node'):  # the player ends with its run
                     raise RosError(f'the {name} failed: see {logs / name}.log')
 
         # no pose that an earlier run saved
         start('node', map_file=map_file, use_sim_time='true', pose_file=logs / 'last_pose')
+        deadline = time.monotonic() + START_S
         while not observer.count_publishers(observer.topic):
             spin()
+            if time.monotonic() > deadline:
+                raise RosError(f'no node after {START_S:.0f} s: see {logs / "node.log"}')
         start('player', run=run, rate=rate)
         # until the player is done and every frame has its pose, or none comes any more
         poses, player = observer.poses, programs['player']
