@@ -17,6 +17,7 @@ import dataclasses
 import datetime
 import io
 import logging
+import os
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -161,14 +162,18 @@ def read_map(path: Path) -> KernelMap:
     """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
 
     def verify() -> None:
-        for each in large:
-            try:
-                _verify(path, *each)
-            except MapError as error:
-                LOG.error('%s', error)
+        try:
+            for each in large:
+                try:
+                    _verify(path, raw, *each)
+                except MapError as error:
+                    LOG.error('%s', error)
+        finally:
+            os.close(raw)
 
     kernel_map, large = _read(path)
     if large:
+        raw = os.open(path, os.O_RDONLY)  # what replaces the file meanwhile is not read
         Thread(target=verify, daemon=True).start()
     return kernel_map
 
@@ -180,8 +185,9 @@ def check_map(path: Path) -> tuple[int, list[str]]:
     Returns the number of images, and the names of large arrays that have no checksums.
     """
     kernel_map, large = _read(path)
-    for each in large:
-        _verify(path, *each)
+    with path.open('rb') as raw:
+        for each in large:
+            _verify(path, raw.fileno(), *each)
     return len(kernel_map), [name for name, _, sums in large if sums is None]
 
 
@@ -277,7 +283,7 @@ def _large_arrays(
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _large_arrays(value, sums.get(name, {}), f'{group}{name}/')
-        elif isinstance(value, np.ndarray) and value.nbytes >= MAPPED_BYTES:
+        elif isinstance(value, np.ndarray) and isinstance(value.base, np.memmap):
             yield group + name, value, sums.get(name)
 
 
@@ -354,7 +360,7 @@ def _check_array(path: str, field: Field, array: np.ndarray, sizes: dict[str, in
             f'{path} is {array.dtype} of shape {array.shape}: expected {field.dtypes} of shape '
             f'{expected}'
         )
-    if array.nbytes < MAPPED_BYTES:
+    if not isinstance(array.base, np.memmap):
         _check_range(path, array)
 
 
@@ -369,14 +375,22 @@ def _check_range(path: str, array: np.ndarray) -> None:
             raise MapError(f'{path} has values that are not finite or not in {allowed}')
 
 
-def _verify(file: Path, path: str, array: np.ndarray, sums: np.ndarray | None) -> None:
-    if sums is not None and not np.array_equal(sums, _checksums_of(array)):
-        raise MapError(
-            f'map {file}: {path} is damaged, its bytes are not those that were written: copy or '
-            'build it again'
-        )
-    if path in SCHEMA:
-        _check_range(path, array)
+def _verify(file: Path, raw: int, path: str, array: np.ndarray, sums: np.ndarray | None) -> None:
+    """Compare a mapped array, read through `raw`, with its checksums and its range."""
+    # not through the mapping: a file that is cut off under it ends the process
+    assert isinstance(array.base, np.memmap)
+    for number, start in enumerate(range(0, array.nbytes, _BLOCK)):
+        size = min(_BLOCK, array.nbytes - start)
+        block = os.pread(raw, size, array.base.offset + start)
+        found = zlib.crc32(block)
+        stored = found if sums is None else np.ravel(sums)[number : number + 1]  # noqa: E203
+        if len(block) != size or not np.array_equal(np.ravel(stored), [found]):
+            raise MapError(
+                f'map {file}: {path} is damaged, its bytes are not those that were written: copy '
+                'or build it again'
+            )
+        if path in SCHEMA and array.dtype.kind in 'iuf':
+            _check_range(path, np.frombuffer(block, array.dtype))
 
 
 def _checksums_of(array: np.ndarray) -> np.ndarray:
