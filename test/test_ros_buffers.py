@@ -70,15 +70,15 @@ def test_samples_that_are_late_repeated_or_not_finite_change_nothing():
     assert buffer.add(stamp(7), drive(50)) is Added.LATE
     assert buffer.add(stamp(10), np.array([np.nan, 0.0, 0.0])) is Added.NOT_FINITE
     np.testing.assert_allclose(buffer.at(stamp(7)), drive(7))
-    assert len(buffer) == 10
+    assert len(buffer.newest(99)) == 10
 
 
 def test_memory_is_bounded():
     buffer = OdometryBuffer(duration_ns=SECOND)
     for index in range(5_000):
         buffer.add(stamp(index), drive(index))
-        assert len(buffer) < 40
-    assert buffer.coverage(buffer.newest_ns - SECOND) is Coverage.READY
+        assert len(buffer.newest(99)) < 40
+    assert buffer.coverage(buffer.newest(1)[0][0] - SECOND) is Coverage.READY
 
 
 @pytest.mark.parametrize('offset_s', [-3600, 3600])
@@ -97,7 +97,7 @@ def test_a_bag_that_starts_over_jumps_in_time_and_a_long_pause_keeps_the_track(b
     buffer = driven()
     outcomes = [buffer.add(stamp(begin + i), drive(100 + i)) for i in range(4)]
     assert outcomes == [ASIDE, ASIDE, outcome, Added.NEWEST]
-    assert buffer.newest_ns == stamp(begin + 3)
+    assert buffer.newest(1)[0][0] == stamp(begin + 3)
     np.testing.assert_allclose(last(buffer), drive(103))
 
 
@@ -108,7 +108,7 @@ def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
     outcomes = [buffer.add(stamp(i), drive(i)) for i in range(100, 104)]
     assert outcomes == [ASIDE, ASIDE, Added.RETURNED, Added.NEWEST]
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100))), drive(100))
-    assert len(buffer) == 104 and buffer.newest_ns == stamp(103)
+    assert buffer.newest(1)[0][0] == stamp(103) and len(buffer.newest(999)) == 104
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,8 @@ def test_a_restarted_driver_goes_on_as_if_the_robot_had_stood_still(pause_s, ori
 def test_another_source_goes_on_where_the_last_one_was():
     buffer = driven()
     assert buffer.add(stamp(100), np.zeros(3), anew=True) is Added.POSE_JUMP
-    assert len(buffer) == 1
+    assert len(buffer.newest(9)) == 1
     np.testing.assert_allclose(buffer.continued(np.zeros(3)), drive(99))
-
-
-def test_a_robot_goes_on_as_before_for_a_while_but_not_after_a_gap():
-    buffer = driven()
-    expected = se2.compose(drive(99), 2.0 * se2.between(drive(98), drive(99)))
-    np.testing.assert_allclose(buffer.extrapolated(stamp(101)), expected)
-    buffer.add(stamp(99) + 3 * SECOND, drive(130))
-    np.testing.assert_array_equal(buffer.extrapolated(stamp(161)), drive(130))
 
 
 def image(stamp_ns):

@@ -9,7 +9,7 @@ from kbr_localization.errors import ConfigurationError, KbrError, MapError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.grow import grown, GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros.buffers import OdometryAt, QueuedImage
+from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.growing import GrowingMap
 from kbr_localization.ros.maps import check_cameras, read_map
@@ -29,7 +29,7 @@ def answer(x, similarity=0.75, status='localized', confidence=1.0, sd=0.1, age=0
     estimate = PoseEstimate(pose, covariance, confidence, status, told, updated=True)
     load = (lambda: wall_image(x)) if image is None else lambda: image
     queued = QueuedImage(START_NS + round(2e9 * x), load, time.monotonic() - age)
-    return Answer(estimate, queued, OdometryAt(pose, pose, 0))
+    return Answer(estimate, queued, pose, pose)
 
 
 class Growing:

@@ -108,10 +108,6 @@ class Localizer(Protocol):
         """Whether an update is due after the motion so far; the driver may skip `describe`."""
         ...
 
-    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether an update will be due after a further increment (3,)."""
-        return self.wants_image()
-
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
         return
@@ -185,17 +181,9 @@ class UpdateGate:
 
     def due(self) -> bool:
         """Whether the next image should update the belief."""
-        return self._suffices(self._moved, self._step)
-
-    def would_be_due(self, increment: FloatArray) -> bool:
-        """Whether it would be due after a further increment (3,)."""
-        step = np.array(se2.magnitude(increment))
-        return self._suffices(se2.compose(self._moved, increment), step)
-
-    def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
-        """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
-        way = self._way + se2.magnitude(moved)
-        return self._open or bool(np.any(way + 0.5 * step >= self.wanted))
+        # the way is as near as any to the wanted
+        way = self._way + se2.magnitude(self._moved)
+        return self._open or bool(np.any(way + 0.5 * self._step >= self.wanted))
 
 
 def check_start(pose: FloatArray, covariance: FloatArray) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 import time
-from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
@@ -41,7 +39,6 @@ class Tracker:
         self.last_error = ''
         self._odometry: FloatArray | None = None
         self._update_requested = False
-        self._prepared: tuple[Any, np.ndarray] | None = None
         self._blind = self._doubtful = False
         self._inside, self._variance = 1.0, 0.0
 
@@ -80,22 +77,6 @@ class Tracker:
         if followed:
             self.kernel_map = kernel_map
         return followed
-
-    def prepare(self, image: Image | Callable[[], Image], odometry: FloatArray) -> None:
-        """
-        Describe an image ahead of `process`, if it will be wanted at about that odometry (3,).
-
-        For a driver that has the image but must still wait for the odometry at its stamp; the
-        same object must be given to `process`.
-        """
-        if self._prepared is not None and self._prepared[0] is image:
-            return
-        wanted = self._update_requested or self.localizer.wants_image()
-        if not wanted and self._odometry is not None:
-            wanted = self.localizer.wants_image_after(se2.between(self._odometry, odometry))
-        if wanted:
-            with suppress(DatasetError, VisionError):  # it is counted when it is processed
-                self._prepared = (image, self._describe(image))
 
     def process(
         self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
@@ -142,16 +123,10 @@ class Tracker:
             return replace(estimate, status='uncertain')
         return estimate
 
-    def _describe(self, image: Image | Callable[[], Image]) -> np.ndarray:
-        return self.kernel_map.describer.describe(image() if callable(image) else image)
-
     def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
-        """Descriptor (d,) of an image, made ahead or now; None for one that is left out."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared[0] is image:
-            return prepared[1]
+        """Descriptor (d,) of an image; None for one that is left out."""
         try:
-            return self._describe(image)
+            return self.kernel_map.describer.describe(image() if callable(image) else image)
         except (DatasetError, VisionError) as error:
             broken = isinstance(error, DatasetError)
             self.skipped['broken image' if broken else 'unusable image'] += 1

@@ -125,13 +125,6 @@ class NodeConfig(ChangeableConfig):
     max_speed: float = parameter(
         MAX_SPEED, 'm/s; odometry that moves faster counts as reset', 0.01
     )
-    max_extrapolation: float = parameter(
-        0.1,
-        'seconds by which odometry is extrapolated at most, for an image when the next one is '
-        'there; 0 always waits for odometry',
-        0.0,
-        1.0,
-    )
     grow_into: str = parameter(
         '', 'folder for the maps with added images; empty: beside the map, as office_grown.h5'
     )

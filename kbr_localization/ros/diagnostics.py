@@ -436,7 +436,7 @@ class Reporter:
             'callbacks': parts.callback_durations,
         }
         found = {kind: values.milliseconds() for kind, values in durations.items()}
-        values: dict[str, Any] = {'images waiting': len(parts.session.feed.queue)}
+        values: dict[str, Any] = {'images waiting': len(parts.session.queue)}
         for kind, times in found.items():
             values |= {f'{kind} {what} [ms]': value for what, value in times.items()}
         text = ', '.join(f'{kind} {times["p95"]:.0f} ms' for kind, times in found.items() if times)

@@ -184,7 +184,7 @@ class GrowingMap:
 
     def _follow(self, answer: Answer) -> bool:
         """Return whether the pose has been sure for two metres, and the camera is alive."""
-        odometry, told = answer.odometry.continued, answer.estimate.diagnostics
+        odometry, told = answer.continued, answer.estimate.diagnostics
         sure, before = self._is_sure(answer), self._odometry
         x, y, _ = se2.between(odometry if before is None else before, odometry)
         self._travel = self._travel + math.hypot(x, y) if sure else 0.0

@@ -93,7 +93,7 @@ class Localization:
         self._reporter.destroy()
         self._worker = self._reporter = None
         session = self.session
-        session.feed.queue.clear('when the node was deactivated')
+        session.queue.clear('when the node was deactivated')
         session.do_requests()
         if self.settings.config.save_pose_rate > 0.0 and session.last is not None:
             self._save_pose(session.last)
@@ -194,7 +194,7 @@ class Localization:
     def _save_pose(self, answer: Answer) -> None:
         estimate, in_use = answer.estimate, self.growing.in_use
         if estimate.localized:
-            known = (answer.stamp_ns, estimate.pose, estimate.covariance, answer.odometry.raw)
+            known = (answer.stamp_ns, estimate.pose, estimate.covariance, answer.odometry)
             self._unsaved = SavedPose(*known, in_use.map_id, in_use.name, estimate.odometry)
 
     def _write_pose(self) -> None:

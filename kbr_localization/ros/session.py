@@ -19,7 +19,14 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.buffers import Added, Coverage, Feed, OdometryAt, QueuedImage, SECOND
+from kbr_localization.ros.buffers import (
+    Added,
+    Coverage,
+    ImageQueue,
+    OdometryBuffer,
+    QueuedImage,
+    SECOND,
+)
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.saved_pose import SavedPose
 import numpy as np
@@ -46,11 +53,18 @@ class GivenPose:
 
 @dataclass(frozen=True)
 class Answer:
-    """An estimate at an image's stamp with the odometry there."""
+    """
+    An estimate at an image's stamp.
+
+    `odometry`, `continued`: the pose (3,) of the odometry there as it came, and as if no driver
+    had been reset. `resets`: how often time or odometry had been reset by then.
+    """
 
     estimate: PoseEstimate
     image: QueuedImage
-    odometry: OdometryAt
+    odometry: se2.FloatArray
+    continued: se2.FloatArray
+    resets: int = 0
 
     @property
     def stamp_ns(self) -> int:
@@ -60,7 +74,7 @@ class Answer:
     @property
     def odom_in_map(self) -> se2.FloatArray:
         """Pose (3,) of the odometry frame in the map frame: the transform to broadcast."""
-        return se2.compose(self.estimate.pose, se2.inverse(self.odometry.raw))
+        return se2.compose(self.estimate.pose, se2.inverse(self.odometry))
 
     @property
     def is_known(self) -> bool:
@@ -94,8 +108,8 @@ class Session:
         self._news = threading.Condition()
         self._requests: deque[Callable[[], None]] = deque()
         self._failures, self.odometry_counts = Counter[str](), Counter[str]()
-        self.feed = Feed(config)
-        self._prepared: QueuedImage | None = None
+        self._buffer = OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed)
+        self.queue = ImageQueue(config.image_queue, config.image_backlog)
         self._given: GivenPose | None = None
         self.answered = self.used = 0
         self.last: Answer | None = None
@@ -106,7 +120,7 @@ class Session:
     def dropped(self) -> Counter[str]:
         """Images without an answer, and those that could not be described, by reason."""
         with self._news:
-            return self.feed.queue.dropped + self._failures
+            return self.queue.dropped + self._failures
 
     @property
     def needs_initial_pose(self) -> bool:
@@ -121,21 +135,21 @@ class Session:
         `anew`: it is the first from another source.
         """
         with self._news:
-            outcome = self.feed.buffer.add(stamp_ns, pose, anew)
+            outcome = self._buffer.add(stamp_ns, pose, anew)
             self.odometry_counts[outcome.value] += 1
             if outcome is Added.TIME_JUMP:
                 self._begin_anew('the odometry jumped back in time', stamp_ns)
             elif outcome is Added.POSE_JUMP:
                 self._on_reset()  # the transform to the old odometry is wrong for the new
                 self._log('warning', 'odometry jumped: taken as reset, without motion')
-            if len(self.feed.queue):
+            if len(self.queue):
                 self._news.notify()
             return outcome
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
         """Take in an image that `load` will decode in the worker."""
         with self._news:
-            self.feed.queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self.queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
             self._news.notify()
 
     def request(self, command: Callable[[], None]) -> None:
@@ -165,9 +179,9 @@ class Session:
         had_belief, last = self.has_belief, self.last
         self.forget_belief()
         if last is not None and last.estimate.has_pose:
-            self.last, estimate, continued = last, last.estimate, last.odometry.continued
+            self.last, estimate = last, last.estimate
             known = (estimate.pose, estimate.covariance, last.stamp_ns, estimate.localized)
-            self._given = self._given or GivenPose(*known, continued)
+            self._given = self._given or GivenPose(*known, last.continued)
         elif had_belief:
             self._log('info', 'no pose to go on from: starting with no knowledge of it')
             self.begin_globally()  # the robot has left where it began
@@ -203,12 +217,12 @@ class Session:
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
         with self._news:
-            self.feed.buffer.clear()
+            self._buffer.clear()
             self._begin_anew(reason)
 
     def is_current(self, answer: Answer) -> bool:
         """Whether neither time nor odometry was reset since an answer's image was taken."""
-        return answer.odometry.resets == self.feed.buffer.resets
+        return answer.resets == self._buffer.resets
 
     def withdraw(self, answer: Answer, reason: str) -> None:
         """Count an answer's image as dropped: a reset, or the end of the work, came before."""
@@ -223,7 +237,7 @@ class Session:
         if self.answered:
             self.begin_globally()
         with self._news:
-            self.feed.queue.clear('after an internal error')
+            self.queue.clear('after an internal error')
 
     def work(self, timeout: float) -> Answer | None:
         """
@@ -232,17 +246,38 @@ class Session:
         Returns the answer to an image that was used. An image or odometry that the localizer
         refuses is logged and counted; other errors are raised.
         """
-        image = self._next_image(timeout)
+        with self._news:
+            image = self.queue.take(self._buffer.coverage)
+            if image is None and not self._requests:
+                self._news.wait(timeout)
+                image = self.queue.take(self._buffer.coverage)
         self.do_requests()
-        if image is None:
-            self._prepare()
+        answer = None if image is None else self._answer(image)
+        if answer is not None and not self.is_current(answer):
+            self._count('before a reset')  # it came during the update
             return None
-        odometry = self._begin(image)
-        if odometry is None:
+        if answer is not None:
+            self.last = answer
+            self.answered += answer.is_known
+            self.used += answer.estimate.updated
+        return answer
+
+    def _answer(self, image: QueuedImage) -> Answer | None:
+        """Answer an image; None, counted, without odometry or a belief, or for a bad estimate."""
+        with self._news:
+            if self._buffer.coverage(image.stamp_ns) is not Coverage.READY:
+                self._count('before a reset')  # it came after the image was taken
+                return None
+            odometry, resets = self._buffer.at(image.stamp_ns), self._buffer.resets
+            continued = self._buffer.continued(odometry)
+            given = self._take_pose(image.stamp_ns, continued)
+        self._begin(given)
+        if not self.has_belief:
+            self._count('no belief yet')
             return None
         skipped = Counter(self.tracker.skipped)
         try:
-            estimate = self.tracker.process(image.stamp_ns, image.load, odometry.continued)
+            estimate = self.tracker.process(image.stamp_ns, image.load, continued)
             if not np.isfinite([*estimate.pose, *estimate.covariance.flat]).all():
                 raise LocalizationError('the estimate is not finite: starting anew')
         except KbrError as error:
@@ -254,45 +289,10 @@ class Session:
             self._count(reason, count)
             self._log('warning', f'image not used: {self.tracker.last_error}')
         self._learnt = estimate.odometry or self._learnt
-        answer = Answer(estimate, image, odometry)
-        if not self.is_current(answer):
-            self._count('before a reset')  # it came during the update
-            return None
-        self.last = answer
-        self.answered += answer.is_known
-        self.used += estimate.updated
-        return answer
+        return Answer(estimate, image, odometry, continued, resets)
 
-    def _next_image(self, timeout: float) -> QueuedImage | None:
-        with self._news:
-            image = self.feed.take()
-            if image is None and not self._requests and self._unprepared() is None:
-                self._news.wait(timeout)
-                image = self.feed.take()
-            return image
-
-    def _unprepared(self) -> QueuedImage | None:
-        """Oldest waiting image if it is not described yet."""
-        oldest = next(iter(self.feed.queue.images), None)
-        return None if oldest is self._prepared else oldest
-
-    def _prepare(self) -> None:
-        """Describe an image while its odometry is still to come."""
-        with self._news:
-            image = self._unprepared()
-            odometry = None if image is None else self.feed.guess(image.stamp_ns)
-        self._prepared = image or self._prepared
-        if image is not None and odometry is not None and self.has_belief:
-            self.tracker.prepare(image.load, odometry.continued)
-
-    def _begin(self, image: QueuedImage) -> OdometryAt | None:
-        """Return the odometry at an image that the belief can take in, else None."""
-        with self._news:
-            odometry = self.feed.odometry_at(image.stamp_ns)
-            if odometry is None:
-                self._count('before a reset')  # it came after the image was taken
-                return None
-            given = self._take_pose(image.stamp_ns, odometry.continued)
+    def _begin(self, given: GivenPose | None) -> None:
+        """Start the belief from a pose, or globally where that is how it starts."""
         if given is not None:
             try:
                 self.tracker.initialize(given.pose, given.covariance)
@@ -303,43 +303,37 @@ class Session:
                 self.tracker.localizer.confirm()
         if not self.has_belief and self._config.initialize_globally:
             self.begin_globally()
-        if self.has_belief:
-            return odometry
-        self._count('no belief yet')
-        return None
 
-    def _take_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
+    def _take_pose(self, stamp_ns: int, continued: se2.FloatArray) -> GivenPose | None:
         """Pose to start from at a stamp with that odometry (3,); None to go on, or for none."""
         given, self._given = self._given, None
         if given is None and not self.has_belief:
-            given = self._start or self._saved_pose(stamp_ns, odometry)
-        return None if given is None else replace(given, pose=self._carried(given, odometry))
+            given = self._start or self._saved_pose(stamp_ns, continued)
+        return None if given is None else replace(given, pose=self._carried(given, continued))
 
     def _saved_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
-        saved = self._saved
-        if saved is None:
+        if self._saved is None:
             return None
         try:
-            pose = saved.resumed(stamp_ns, odometry, self._config)
+            pose = self._saved.resumed(stamp_ns, odometry, self._config)
         except RosError as error:
             self._log('info', str(error))
             return None
         text = 'x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*pose)
         self._log('info', f'going on from the saved pose, now {text}')
-        return GivenPose(pose, saved.covariance)
+        return GivenPose(pose, self._saved.covariance)
 
-    def _carried(self, given: GivenPose, odometry: se2.FloatArray) -> se2.FloatArray:
+    def _carried(self, given: GivenPose, continued: se2.FloatArray) -> se2.FloatArray:
         """Pose (3,) moved by the odometry between its stamp and now."""
         if given.stamp_ns is None:
             return given.pose
-        buffer, then = self.feed.buffer, given.odometry
-        state = buffer.coverage(given.stamp_ns)
+        then, state = given.odometry, self._buffer.coverage(given.stamp_ns)
         if state is Coverage.READY:
-            then = buffer.continued(buffer.at(given.stamp_ns))
+            then = self._buffer.continued(self._buffer.at(given.stamp_ns))
         if then is not None:
-            return se2.compose(given.pose, se2.between(then, odometry))
-        ahead_ns = given.stamp_ns - (buffer.newest_ns or 0)
-        if state is not Coverage.EARLY or ahead_ns > AHEAD_NS:
+            return se2.compose(given.pose, se2.between(then, continued))
+        newest_ns, _ = self._buffer.newest(1)[0]
+        if state is not Coverage.EARLY or given.stamp_ns - newest_ns > AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose
 
@@ -352,7 +346,7 @@ class Session:
                 self._given = None
             self.forget_belief()
 
-        self.feed.queue.clear('before a time jump')
+        self.queue.clear('before a time jump')
         self._on_reset()
         self._log('warning', f'{reason}: odometry, images and belief are forgotten')
         self.request(forget)

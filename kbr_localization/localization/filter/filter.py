@@ -158,10 +158,6 @@ class KernelBayesLocalizer(Localizer):
         """Whether the robot has moved enough, or may have been moved unnoticed."""
         return self.gate.due() or self._now - self._looked >= 0.5
 
-    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether the robot will have moved enough after a further increment (3,)."""
-        return self.gate.would_be_due(odometry_increment) or self.wants_image()
-
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move all points by an increment (3,)."""
         self._updated = False

@@ -131,10 +131,6 @@ class MapLocalizer(Localizer):
         """Whether the robot has moved enough since the last update, or there was none."""
         return self.gate.due()
 
-    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether the robot will have moved enough after a further increment (3,)."""
-        return self.gate.would_be_due(odometry_increment)
-
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move the belief by an increment (3,)."""
         self.gate.add(odometry_increment)

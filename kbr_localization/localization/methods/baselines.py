@@ -68,10 +68,6 @@ class DeadReckoning(NearestImage):
         """Whether there is no pose: only the first image of a global start counts."""
         return self.pose is None
 
-    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether there is no pose, however far the robot moves."""
-        return self.pose is None
-
     def move(self, increment: FloatArray) -> None:
         """Compose an increment (3,); the covariance only grows."""
         if self.pose is None:
