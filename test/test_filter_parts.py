@@ -5,7 +5,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
-from kbr_localization.kernels.off_map import off_map_bayes_rule
+from kbr_localization.kernels.rules import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter import image_model
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages, log_ratio

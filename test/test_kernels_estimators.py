@@ -6,6 +6,7 @@ from kbr_localization.kernels import (
     KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
+    MaternKernel,
     means,
     NonparametricModel,
 )
@@ -16,6 +17,8 @@ from kbr_localization.kernels.estimators import (
 )
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 from state_space import autoregression
@@ -52,9 +55,32 @@ def test_a_search_of_scikit_learn_takes_them():
     search = GridSearchCV(ConditionalMeanRegressor(), grid).fit(*pairs(120))
     assert search.best_params_ == {'width': 0.5, 'epsilon': 1e-4}
     assert search.best_score_ > 0.95
-    kernels = [GaussianKernel(1e-4, normalised=False), KERNEL]
-    search = GridSearchCV(KernelBayesRegressor(), {'kernel': kernels}).fit(*pairs(80))
-    assert repr(search.best_params_['kernel']) == repr(KERNEL)
+    grid = {'kernel__covariance': [1e-4, 0.25]}
+    search = GridSearchCV(KernelBayesRegressor(GaussianKernel(1.0)), grid).fit(*pairs(80))
+    assert search.best_params_ == {'kernel__covariance': 0.25}
+
+
+def test_parameters_of_an_inner_kernel_have_names_and_a_clone_is_its_own():
+    inner = 2.0 * MaternKernel(1.0, normalised=False)
+    estimator = ConditionalMeanRegressor(inner)
+    assert estimator.get_params()['kernel__kernel__smoothness'] == 1.5
+    copy = clone(estimator).set_params(kernel__kernel__smoothness=0.5, kernel__factor=3.0)
+    assert repr(copy.kernel) == repr(3.0 * MaternKernel(1.0, 0.5, normalised=False))
+    assert repr(inner) == repr(2.0 * MaternKernel(1.0, normalised=False))
+    with pytest.raises(KernelError, match='width: expected one of covariance, normalised'):
+        GaussianKernel(1.0).set_params(width=2.0)
+
+
+@pytest.mark.parametrize('kind', [ConditionalMeanRegressor, KernelBayesRegressor])
+def test_a_kernel_may_be_a_function_or_rbf(kind):
+    X, y = pairs()
+    expected = kind(KERNEL).fit(X, y).predict(X)
+    for function in (KERNEL.cross_gram, RBF(np.sqrt(0.5))):
+        np.testing.assert_allclose(kind(function).fit(X, y).predict(X), expected, rtol=1e-8)
+    found = [kind(kernel, width=0.7).fit(X, y).predict(X) for kernel in (None, 'rbf')]
+    np.testing.assert_array_equal(*found)
+    with pytest.raises(KernelError, match=r'kernel\(x, z\): expected shape'):
+        kind(lambda a, b: np.ones(len(a))).fit(X, y)
 
 
 def test_the_conditional_mean_is_kernel_ridge():

@@ -80,6 +80,17 @@ def test_hybrid_filter_is_algorithm_1_written_out():
         np.testing.assert_allclose(beliefs[t].weights, alpha, rtol=1e-7, atol=1e-9)
 
 
+def test_weights_as_algorithm_1_prints_them_differ_by_a_factor_from_normalised_ones():
+    normalised = hybrid(*pairs(60))
+    printed = KernelBayesFilter(LINEAR, normalised.bayes_rule, normalise=False)
+    observed = np.array([[0.3], [-0.4]])
+    start, beliefs = printed.start(observed[0]), normalised.run(observed)
+    assert start.weights.sum() != pytest.approx(1.0)
+    np.testing.assert_allclose(start.normalised().weights, beliefs[0].weights)
+    following = printed.step(beliefs[0], observed[1])
+    np.testing.assert_allclose(following.normalised().weights, beliefs[1].weights)
+
+
 def test_nonparametric_filter_is_equation_17_of_kbr_written_out():
     x, y = rotation_run(41, 0)
     now, later = x[:-1], x[1:]

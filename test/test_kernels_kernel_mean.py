@@ -246,6 +246,13 @@ def test_supervision_minimises_equation_10_of_kreg(weight, method):
     np.testing.assert_array_equal(found.points, np.concatenate([x[kept], states]))
     np.testing.assert_allclose(found.weights, solved, rtol=1e-6, atol=1e-9)
     assert (found.mmd(KernelMean(KX, [[1.5]], [1.0])) < 1e-3) == (weight > 1)
+    # laws in the place of points: the remark after the equation
+    laws = [KernelMean(KX, [[1.0], [1.6]], [0.25, 0.75]), KernelMean(KX, [[-1.0]], [1.0])]
+    towards = rule.posterior(prior_mean(20), [0.4], Supervision(observed, laws, weight))
+    z = np.linspace(-2, 2, 9)[:, np.newaxis]
+    targets = np.column_stack([KX.cross_gram(z, x[kept]), *(law(z) for law in laws)])
+    np.testing.assert_allclose(towards(z), targets @ solved, rtol=1e-6, atol=1e-9)
+    assert (towards.mmd(laws[0]) < 1e-3) == (weight > 1)
 
 
 def test_states_may_be_rotations():

@@ -52,7 +52,7 @@ DENSITIES = [
     RationalQuadraticKernel(0.5),
     MaternKernel(0.9, smoothness=0.5),
     MaternKernel(0.9, smoothness=1.5, alpha=2.2),
-    MaternKernel(0.9, smoothness=190.0),
+    MaternKernel(0.9, smoothness=39.0),
 ]
 
 
@@ -116,16 +116,15 @@ def test_wrapped_normal_density_is_its_fourier_series(variance):
     np.testing.assert_allclose(wrapped_normal(angles, variance), expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize('smoothness', [0.3, 1.0, 7.3, 60.0, 200.0])
+@pytest.mark.parametrize('smoothness', [0.3, 1.0, 7.3, 40.0])
 def test_matern_kernel_is_the_bessel_formula_and_one_at_zero(smoothness):
     kernel = MaternKernel(1.0, smoothness, alpha=1.0, normalised=False)
     r = np.concatenate([[0.0], np.geomspace(1e-8, 50.0, 400)])[:, np.newaxis]
     values = kernel.cross_gram(r, np.zeros((1, 1)))[:, 0]
     assert values[0] == pytest.approx(1.0)
     assert np.all(np.isfinite(values)) and np.all(np.diff(values) <= 1e-13)
-    if smoothness < 100:
-        factor = 2.0 ** (1 - smoothness) / scipy.special.gamma(smoothness) * r[-1, 0] ** smoothness
-        assert values[-1] == pytest.approx(factor * scipy.special.kv(smoothness, 50.0), rel=1e-10)
+    factor = 2.0 ** (1 - smoothness) / scipy.special.gamma(smoothness) * 50.0**smoothness
+    assert values[-1] == pytest.approx(factor * scipy.special.kv(smoothness, 50.0), rel=1e-10)
 
 
 @pytest.mark.parametrize('queries', [8, 9])

@@ -14,7 +14,6 @@ from kbr_localization.kernels import (
     PrecomputedKernel,
 )
 from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
-from kbr_localization.kernels.off_map import observation_weights, off_map_bayes_rule
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
@@ -22,6 +21,8 @@ from kbr_localization.kernels.rules import (
     model_based_sum_rule,
     nonparametric_sum_rule,
     normalise,
+    observation_weights,
+    off_map_bayes_rule,
     regularise,
     regularised_bayes_rule,
     squared_bayes_rule,

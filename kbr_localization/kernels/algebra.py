@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+import copy
 from functools import reduce
+import inspect
 from typing import Any, ClassVar
 
 from kbr_localization.errors import KernelError
@@ -45,6 +47,27 @@ class Kernel(ABC):
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel that sees only these coordinates of its points."""
         return ColumnsKernel(self, columns)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name, as scikit-learn searches them."""
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
+        own = {name: getattr(self, name) for name in names}
+        parts = [(name, part) for name, part in own.items() if deep and isinstance(part, Kernel)]
+        return own | {f'{n}__{k}': v for n, part in parts for k, v in part.get_params().items()}
+
+    def set_params(self, **values: Any) -> Kernel:
+        """Change arguments, those of an inner kernel as `kernel__name`; returns itself."""
+        own = self.get_params(deep=False)
+        for name, value in values.items():
+            head, _, inner = name.partition('__')
+            if head not in own:
+                raise KernelError(f'{head}: expected one of {", ".join(own)} of {self!r}')
+            own[head] = own[head].set_params(**{inner: value}) if inner else value
+        vars(self).update(vars(type(self)(**own)))
+        return self
+
+    def __sklearn_clone__(self) -> Kernel:
+        return copy.deepcopy(self)
 
     def __add__(self, other: Kernel) -> SumKernel:
         return SumKernel((self, other))

@@ -4,24 +4,28 @@ Estimators of scikit-learn: conditional means, Bayes' rule and filters as regres
 X is what is observed and y what is wanted: X is the `y` of the rest of the toolbox, and y its
 state `x`. Only this module needs scikit-learn (1.6 or later).
 
-`kernel` on X and `target_kernel` on y are a Kernel, or None for the Gaussian of `width` or
+`kernel` on X and `target_kernel` on y are a Kernel, whose parameters are searched as
+`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), such as
+sklearn.metrics.pairwise.laplacian_kernel; or None or 'rbf' for the Gaussian of `width` or
 `target_width` times the median distance.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
-from kbr_localization.kernels.checks import FloatArray
+from kbr_localization.kernels.checks import as_floats, FloatArray
 from kbr_localization.kernels.filters import KernelBayesFilter, KernelBayesSmoother
 from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
 from kbr_localization.kernels.rules import conditional_mean, regularise, warn_if_cancelling
 import numpy as np
+from numpy.typing import ArrayLike
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -32,12 +36,34 @@ except ImportError as error:
     ) from error
 
 
-def _resolved(kernel: Kernel | str | None, points: FloatArray, width: float) -> Kernel:
+KernelArgument = Kernel | Callable[[FloatArray, FloatArray], Any] | str | None
+
+
+class FunctionKernel(Kernel):
+    """Kernel by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
+
+    def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
+        self.function = function
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        left, right = as_floats('x', x, 'n', 'd'), as_floats('z', z, 'm', 'd')
+        return as_floats('kernel(x, z)', self.function(left, right), len(left), len(right))
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i), one call for each. Shapes: (n, d) -> (n,)."""
+        return np.array([self.cross_gram([row], [row])[0, 0] for row in as_floats('x', x)])
+
+
+def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
-    if kernel is not None:
+    if callable(kernel):
+        return FunctionKernel(kernel)
+    if kernel not in (None, 'rbf'):
         raise KernelError(
-            f"kernel: expected a Kernel, None or in some estimators 'precomputed', got {kernel!r}"
+            "kernel: expected a Kernel, a function, 'rbf', None or in some estimators "
+            f"'precomputed', got {kernel!r}"
         )
     if np.all(points == points[:1]):
         return GaussianKernel(width**2, normalised=False)
@@ -47,9 +73,8 @@ def _resolved(kernel: Kernel | str | None, points: FloatArray, width: float) -> 
 class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Tables in, predictions in the shape of the y of fit out."""
 
-    kernel: Kernel | str | None
-    kernel_: Kernel
-    _points: FloatArray
+    kernel: KernelArgument
+    width: float
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -58,35 +83,33 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _is_precomputed(self) -> bool:
-        return bool(self.kernel == 'precomputed')
+        return isinstance(self.kernel, str) and self.kernel == 'precomputed'
 
-    def _pairs(
-        self, X: Any, y: Any, least: int = 1, finite: bool | str = True
-    ) -> tuple[FloatArray, FloatArray]:
+    def _checked(self, *data: Any, **settings: Any) -> Any:
+        return validate_data(self, *data, dtype=np.float64, **settings)
+
+    def _pairs(self, X: Any, y: Any, **settings: Any) -> tuple[FloatArray, FloatArray]:
         """Check the data of fit; y becomes (n, k)."""
-        points, target = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=least,
-            ensure_all_finite=finite,
-        )
-        if self._is_precomputed() and points.shape[0] != points.shape[1]:
-            raise KernelError(f'X: expected the square Gram matrix, got {points.shape}')
+        points, target = self._checked(X, y, multi_output=True, y_numeric=True, **settings)
         target = np.asarray(target, dtype=np.float64)
         self._target_shape = target.shape[1:]
         return points, target.reshape(len(target), -1)
 
-    def _queries(self, X: Any, finite: bool | str = True) -> Any:
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
+    def _learn_kernel(self, points: FloatArray) -> None:
+        """Set the kernel on X and the points that it is known at."""
+        self._points = points
+        if not self._is_precomputed():
+            self.kernel_ = _resolved(self.kernel, points, self.width)
+            return
+        if points.shape[0] != points.shape[1]:
+            raise KernelError(f'X: expected the square Gram matrix, got {points.shape}')
+        self.kernel_ = PrecomputedKernel(points)
+        self._points = self.kernel_.points()
 
     def _kernel_vectors(self, X: Any) -> FloatArray:
         """Values k(x_i, query_j) (n, q)."""
-        queries = self._queries(X)
+        check_is_fitted(self)
+        queries = self._checked(X, reset=False)
         if not self._is_precomputed():
             queries = self.kernel_.cross_gram(queries, self._points)
         return np.asarray(queries.T)
@@ -114,17 +137,15 @@ class ConditionalMeanRegressor(_Regressor):
     """
 
     def __init__(
-        self, kernel: Kernel | str | None = None, width: float = 1.0, epsilon: float = 1e-3
+        self, kernel: KernelArgument = None, width: float = 1.0, epsilon: float = 1e-3
     ) -> None:
         self.kernel, self.width, self.epsilon = kernel, width, epsilon
 
     def fit(self, X: Any, y: Any) -> ConditionalMeanRegressor:
         """Learn from pairs; returns itself."""
-        gram, self.y_ = self._pairs(X, y)
-        if not self._is_precomputed():
-            self._points, self.kernel_ = gram, _resolved(self.kernel, gram, self.width)
-            gram = self.kernel_.gram(gram)
-        self._regularised = regularise(gram, self.epsilon)
+        points, self.y_ = self._pairs(X, y)
+        self._learn_kernel(points)
+        self._regularised = regularise(self.kernel_.gram(self._points), self.epsilon)
         return self
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
@@ -150,8 +171,8 @@ class KernelBayesRegressor(_Regressor):
 
     def __init__(
         self,
-        kernel: Kernel | str | None = None,
-        target_kernel: Kernel | str | None = None,
+        kernel: KernelArgument = None,
+        target_kernel: KernelArgument = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
@@ -166,16 +187,12 @@ class KernelBayesRegressor(_Regressor):
     def fit(self, X: Any, y: Any) -> KernelBayesRegressor:
         """Learn from pairs; returns itself."""
         points, states = self._pairs(X, y)
-        self.target_kernel_ = _resolved(self.target_kernel, states, self.target_width)
-        if self._is_precomputed():
-            self.kernel_ = PrecomputedKernel(points)
-            points = self.kernel_.points()
-        else:
-            self.kernel_ = _resolved(self.kernel, points, self.width)
-        self._points, settings = points, (self.epsilon, self.delta, self.method)
-        self.rule_ = KernelBayesRule(self.target_kernel_, self.kernel_, states, points, *settings)
+        self._learn_kernel(points)
+        kernel_y = _resolved(self.target_kernel, states, self.target_width)
+        settings = self.epsilon, self.delta, self.method
+        self.rule_ = KernelBayesRule(kernel_y, self.kernel_, states, self._points, *settings)
         prior = states if self.prior is None else np.reshape(self.prior, (len(self.prior), -1))
-        law = KernelMean.of_sample(self.target_kernel_, prior)
+        law = KernelMean.of_sample(kernel_y, prior)
         self.mu_ = self.rule_.likelihood.sum_rule_weights(law)
         return self
 
@@ -205,8 +222,8 @@ class KernelFilterRegressor(_Regressor):
 
     def __init__(
         self,
-        kernel: Kernel | str | None = None,
-        target_kernel: Kernel | str | None = None,
+        kernel: KernelArgument = None,
+        target_kernel: KernelArgument = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
@@ -225,7 +242,7 @@ class KernelFilterRegressor(_Regressor):
 
     def fit(self, X: Any, y: Any) -> KernelFilterRegressor:
         """Learn transitions and observations from one run; returns itself."""
-        points, states = self._pairs(X, y, 2, 'allow-nan')
+        points, states = self._pairs(X, y, ensure_min_samples=2, ensure_all_finite='allow-nan')
         seen = np.isfinite(points).all(axis=1)
         kernel_y = _resolved(self.target_kernel, states, self.target_width)
         kernel_x = _resolved(self.kernel, points[seen], self.width)
@@ -238,9 +255,9 @@ class KernelFilterRegressor(_Regressor):
         return self
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        queries = self._queries(X, finite='allow-nan')
-        runner: Any = self.smoother_ if self.smooth else self.filter_
-        beliefs = runner.run(queries)
+        check_is_fitted(self)
+        queries = self._checked(X, reset=False, ensure_all_finite='allow-nan')
+        beliefs = (self.smoother_ if self.smooth else self.filter_).run(queries)
         mean = np.array([belief.mean() for belief in beliefs])
         variance = np.array([belief.covariance().diagonal() for belief in beliefs])
         return mean, variance

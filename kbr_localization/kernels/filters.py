@@ -86,12 +86,15 @@ class KernelBayesFilter:
     Recursive filter: predict with the transition, update with the kernel Bayes' rule.
 
     `supervise`: called with the step, the belief before it and the observation; returns the
-    supervision of the update, or None for an update without.
+    supervision of the update, or None for an update without. `normalise`: whether weights are
+    divided by their sum after each step; Algorithm 1 as printed does not, and its weights fade
+    where the map is sparse.
     """
 
     transition: Transition
     bayes_rule: KernelBayesRule
     supervise: Supervisor | None = None
+    normalise: bool = True
 
     def start(self, observation: ArrayLike | None, prior: Embedding | None = None) -> KernelMean:
         """
@@ -115,8 +118,7 @@ class KernelBayesFilter:
         """
         One step of [MbKSR] Algorithm 1: predict under the control, update with the observation.
 
-        The weights are divided by their sum. Without an observation (None) the prediction,
-        projected onto the training states.
+        Without an observation (None) the prediction, projected onto the training states.
         """
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         return self._update(predicted, observation, supervision)
@@ -156,18 +158,21 @@ class KernelBayesFilter:
         rule = self.bayes_rule
         try:
             if observation is not None and predicted is not None:
-                return rule.posterior(predicted, observation, supervision).normalised()
+                return self._scaled(rule.posterior(predicted, observation, supervision))
         except NoMassError as error:
             _LOG.warning('restart from the conditional mean: %s', error)
         try:
             if observation is not None:
-                return rule.condition(observation).normalised()
+                return self._scaled(rule.condition(observation))
         except NoMassError as error:
             _LOG.warning('update left out, the observation is unlike the sample: %s', error)
         if predicted is None:
             return KernelMean.of_sample(rule.kernel_x, rule.x)
         weights = rule.likelihood.sum_rule_weights(predicted)
-        return KernelMean(rule.kernel_x, rule.x, weights).normalised()
+        return self._scaled(KernelMean(rule.kernel_x, rule.x, weights))
+
+    def _scaled(self, belief: KernelMean) -> KernelMean:
+        return belief.normalised() if self.normalise else belief
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ Mb-KSR followed by NP-KSR.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -223,11 +223,13 @@ class Supervision:
     """
     Pairs of observation (s, ...) and state (s, ...) that the posterior is drawn to.
 
-    `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10.
+    `states`: points, or s kernel means: the laws that the posteriors given the observations are
+    drawn to. `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10 and the remark
+    after it.
     """
 
     observations: FloatArray
-    states: FloatArray
+    states: FloatArray | Sequence[KernelMean]
     weight: float
 
 
@@ -317,16 +319,24 @@ class KernelBayesRule:
     def _supervised(
         self, mu: FloatArray, observation: Embedding | ArrayLike, supervision: Supervision
     ) -> KernelMean:
-        states = as_floats('states', supervision.states, 's', *self.x.shape[1:])
-        added = as_floats('observations', supervision.observations, len(states), ...)
+        targets = [
+            state if isinstance(state, KernelMean) else KernelMean(self.kernel_x, [state], [1.0])
+            for state in supervision.states
+        ]
+        for target in targets:
+            require_same_space('states', target, self.kernel_x, self.x)
+        added = as_floats('observations', supervision.observations, len(targets), ...)
         # only points with positive prior weight enter the thresholded rule
         active = np.flatnonzero(mu > 0)
         kept = np.concatenate([self.y[active], added])
-        gram = self.kernel_y.gram(kept)
-        k_y = self._k_y(observation, kept)
+        gram, k_y = self.kernel_y.gram(kept), self._k_y(observation, kept)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
         weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
-        return KernelMean(self.kernel_x, np.concatenate([self.x[active], states]), weights)
+        own, shares = np.split(weights, [len(active)])
+        # the points of a law share the weight of its pair
+        shared = [w * target.weights for w, target in zip(shares, targets, strict=True)]
+        points = np.concatenate([self.x[active], *(target.points for target in targets)])
+        return KernelMean(self.kernel_x, points, np.concatenate([own, *shared]))
 
 
 class KernelABC(NonparametricModel):

@@ -31,19 +31,14 @@ class Covariance:
     def __init__(self, value: ArrayLike | Covariance, name: str = 'covariance') -> None:
         given: ArrayLike = value.value if isinstance(value, Covariance) else value
         self.value: FloatArray = as_floats(name, given).copy()
-        full = self.value.ndim == 2
-        if self.value.size == 0 or (self.value.ndim > 0 and len(set(self.value.shape)) > 1):
-            raise KernelError(
-                f'{name}: expected a scalar, (d,) or (d, d), got shape {self.value.shape}'
-            )
+        shape, full = self.value.shape, self.value.ndim == 2
+        if self.value.size == 0 or self.value.ndim > 2 or len(set(shape)) > 1:
+            raise KernelError(f'{name}: expected a scalar, (d,) or (d, d), got shape {shape}')
         if full and not _is_near(self.value, self.value.T):
             raise KernelError(f'{name}: expected a symmetric matrix: use (S + S.T) / 2')
         smallest = np.linalg.eigvalsh(self.value)[0] if full else self.value.min()
         if smallest <= 0.0:
-            raise KernelError(
-                f'{name}: expected positive variances or a positive definite matrix, got '
-                f'{smallest:.3g}'
-            )
+            raise KernelError(f'{name}: expected positive (definite) values, got {smallest:.3g}')
         self._root = np.linalg.cholesky(self.value) if full else np.sqrt(self.value)
 
     @property
@@ -96,7 +91,7 @@ class Covariance:
 
 
 def _is_near(matrix: FloatArray, other: FloatArray) -> bool:
-    """Whether entries (d, d) are equal up to rounding, in the units of their coordinates."""
+    # up to rounding, in the units of the coordinates
     root = np.sqrt(matrix.diagonal())
     return bool(np.all(np.abs(matrix - other) <= 1e-10 * np.outer(root, root)))
 
@@ -225,6 +220,11 @@ class GaussianKernel(RadialKernel):
     def __init__(self, covariance: ArrayLike | Covariance, normalised: bool = True) -> None:
         super().__init__(covariance, normalised, 'covariance')
 
+    @property
+    def covariance(self) -> Covariance:
+        """R, under the name that scikit-learn searches."""
+        return self.scale
+
     def profile(self, s: FloatArray, dimension: int) -> FloatArray:
         """Return exp(-s / 2)."""
         np.multiply(s, -0.5, out=s)
@@ -265,7 +265,7 @@ class MaternKernel(RadialKernel):
     """
     Matern kernel 2^(1-v) / Gamma(v) r^v K_v(r), r = alpha sqrt((x - x')^T S^-1 (x - x')).
 
-    `smoothness` v in (0, 200]: 1/2 is exp(-r), and for large v it tends to the Gaussian kernel of
+    `smoothness` v in (0, 40]: 1/2 is exp(-r), and for large v it tends to the Gaussian kernel of
     covariance S with the default alpha = sqrt(2 v). Normalised it is the variance-gamma density
     VG(v + d/2; alpha, S), conjugate to `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
     """
@@ -279,8 +279,8 @@ class MaternKernel(RadialKernel):
     ) -> None:
         super().__init__(scale, normalised, 'scale')
         self.smoothness = as_positive('smoothness', smoothness)
-        if self.smoothness > 200.0:
-            raise KernelError('smoothness: expected at most 200: use GaussianKernel, its limit')
+        if self.smoothness > 40.0:
+            raise KernelError('smoothness: expected at most 40: use GaussianKernel, its limit')
         self.alpha = None if alpha is None else as_positive('alpha', alpha)
 
     @property
@@ -301,22 +301,14 @@ class MaternKernel(RadialKernel):
 
 def _matern_profile(r: FloatArray, order: float) -> FloatArray:
     """Return 2^(1-v) / Gamma(v) r^v K_v(r), 1 at r = 0. Shapes: any -> the same."""
-    r = np.minimum(r, 1e100)  # zero to the last bit; at infinity the factors make NaN
+    r = np.minimum(r, 1e6)  # zero to the last bit from there
     polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
     if order in polynomials:
         return np.asarray(np.polynomial.polynomial.polyval(r, polynomials[order]) * np.exp(-r))
-    bessel = scipy.special.kv(order, r)
-    # K_v overflows near zero: there sum_k (-r^2/4)^k / (k! (v-1) ... (v-k)), k < v, converges
-    near = ~np.isfinite(bessel)
-    small = np.where(near, r, 0.0)
-    series = term = np.ones_like(r)
-    for k in range(1, min(math.ceil(order), 40)):
-        term = term * (-0.25 * small * small) / (k * (order - k))
-        series = series + term
-    log_factor = (1.0 - order) * math.log(2.0) - math.lgamma(order)
-    with np.errstate(divide='ignore'):
-        far = np.exp(log_factor + order * np.log(np.where(near, 1.0, r)) + np.log(bessel))
-    return np.where(near, series, far)
+    with np.errstate(invalid='ignore'):
+        values = r**order * scipy.special.kv(order, r) * (2.0 ** (1.0 - order) / math.gamma(order))
+    # for v <= 40 K_v overflows only where the value is one to fourteen digits
+    return np.where(np.isfinite(values), values, 1.0)
 
 
 class LaplaceKernel(DensityKernel):

@@ -183,6 +183,45 @@ def regularised_bayes_rule(
     return thresholded_bayes_rule(matrix, extended, k_y, delta)
 
 
+def off_map_bayes_rule(
+    smoother: ArrayLike, gram_y: ArrayLike, prior: ArrayLike, k_y: ArrayLike, delta: float
+) -> FloatArray:
+    """
+    Posterior weights w = gamma * (B^T f) of a belief gamma on points U_j that are no X_i.
+
+    Column j of `smoother` B are the weights b(U_j) = (G_X + n epsilon I)^-1 k_X(U_j) of the
+    conditional kernel mean m_{Y|U_j} ([MbKSR] eq. 7). With C_UY = sum_j gamma_j phi(U_j) (x)
+    m_{Y|U_j} and mu = B gamma, C_UY (C_YY + delta I)^-1 k_Y(., y) ([KBR] eq. 10) has these
+    weights, f = (G_Y diag(mu) + delta I)^-1 k_Y(y); negative gamma and mu count as zero.
+    For U = X and epsilon -> 0 it is the thresholded rule; for delta -> infinity delta w is
+    gamma_j m_{Y|U_j}(y), the conditional kernel mean evaluated at the observation.
+    Shapes: (n, m), (n, n), (m,), (n,) -> (m,).
+    """
+    weights = np.maximum(as_floats('prior', prior, 'm'), 0.0)
+    smooth = as_floats('smoother', smoother, 'n', len(weights))
+    matrix, k = as_gram('gram_y', gram_y), as_floats('k_y', k_y, len(smooth))
+    f = observation_weights(matrix, np.maximum(smooth @ weights, 0.0), k, delta)
+    return np.asarray(weights * (smooth.T @ f))
+
+
+def observation_weights(
+    gram_y: FloatArray, mu: FloatArray, k_y: FloatArray, delta: float
+) -> FloatArray:
+    """
+    Solve f = (G_Y diag(mu) + delta I)^-1 k_Y(y) for mu >= 0.
+
+    With the weights w = mu * f of the thresholded rule it is w / mu where mu is positive, and
+    (k - G_Y w) / delta, which a small delta makes inexact, where it is not.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
+    """
+    positive, weights = mu > 0.0, np.zeros_like(k_y)
+    if positive.any():
+        weights = thresholded_bayes_rule(gram_y, mu, k_y, delta)
+    f = np.asarray((k_y - gram_y @ weights) / delta)
+    f[positive] = (weights[positive].T / mu[positive]).T
+    return f
+
+
 def normalise(weights: ArrayLike) -> FloatArray:
     """
     Weights (n,) divided by their sum, so that the expectation of 1 is 1.
@@ -227,14 +266,14 @@ def _bayes_rule(
             f'and {int(np.sum(weights == 0))} zero ones: the prior has no mass near the sample; '
             'raise epsilon or widen the kernel'
         )
-    signs = np.sign(weights[active])[:, np.newaxis]
+    signs = np.sign(weights[active])
     root = np.sqrt(np.abs(weights[active]))[:, np.newaxis]
     right = root * columns.reshape(len(gram), -1)[active]
     if isinstance(gram, LowRankGram):
         factor = root * gram.factor[active]
         if is_squared:
             # (S^2 + delta)^-1 = -Im (S + i sqrt(delta))^-1 / sqrt(delta)
-            signed = signs * factor
+            signed = signs[:, np.newaxis] * factor
             inner, used = solve_root_form(factor.T @ signed, 1.0, delta, signed.T @ right)
             solution = signed @ inner.imag / -np.sqrt(used)
         else:
@@ -245,7 +284,7 @@ def _bayes_rule(
         block *= root
         block *= root.T
         if is_squared:
-            solution = solve_root_form(block, signs[:, 0], delta, right)[0].real
+            solution = solve_root_form(block, signs, delta, right)[0].real
         else:
             solution = RegularisedCholesky(block, delta, 'delta').solve(right)
     result = np.zeros((len(gram), right.shape[1]))

@@ -8,9 +8,8 @@ combination of a grid; `posterior_score` is smooth, for an optimiser.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import FloatArray, IndexArray
@@ -38,24 +37,18 @@ def k_fold(size: int, folds: int, rng: np.random.Generator | int | None = None) 
     return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
 
 
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """Outcome of a grid search: every `settings`, and `scores` (settings, folds)."""
+class SearchResult(NamedTuple):
+    """
+    Outcome of a grid search.
+
+    `settings`: every combination; `scores` (settings, folds): infinite where one failed;
+    `mean_scores` (settings,); `best`: the combination of the lowest mean score.
+    """
 
     settings: list[dict[str, Any]]
     scores: FloatArray
-
-    @property
-    def mean_scores(self) -> FloatArray:
-        """Mean score of every combination; infinite where it failed on a fold."""
-        return np.asarray(self.scores.mean(axis=1))
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """Return the combination of the lowest mean score; KernelError if each has failed."""
-        if not np.isfinite(self.mean_scores).any():
-            raise KernelError('grid: expected a setting with a score on every fold, got none')
-        return self.settings[int(np.argmin(self.mean_scores))]
+    mean_scores: FloatArray
+    best: dict[str, Any]
 
 
 def grid_search(
@@ -64,8 +57,8 @@ def grid_search(
     """
     Evaluate `score(training, validation, **setting)` for every setting of the grid and fold.
 
-    A KernelError within `score`, and NaN, count as an infinite score; when all fail the last
-    error is raised.
+    A KernelError within `score`, and NaN, count as an infinite score; when no setting has a score
+    on every fold the last error is raised.
     """
     settings = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -75,16 +68,16 @@ def grid_search(
             f'grid, folds: expected one of each or more, got {len(settings)} and {len(folds)}'
         )
     scores = np.full((len(settings), len(folds)), np.inf)
-    failure: KernelError | None = None
+    failure = KernelError('grid: expected a setting with a score on every fold, got none')
     for (i, setting), (j, fold) in itertools.product(enumerate(settings), enumerate(folds)):
         try:
-            value = float(score(*fold, **setting))
-            scores[i, j] = np.inf if np.isnan(value) else value
+            scores[i, j] = np.nan_to_num(score(*fold, **setting), nan=np.inf)
         except KernelError as error:
             failure = error
-    if failure is not None and np.isinf(scores).all():
+    mean_scores = scores.mean(axis=1)
+    if not np.isfinite(mean_scores).any():
         raise failure
-    return SearchResult(settings, scores)
+    return SearchResult(settings, scores, mean_scores, settings[int(np.argmin(mean_scores))])
 
 
 def point_score(

@@ -9,8 +9,8 @@ image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `
 
 c is the coverage: how far the map knows x. If the image shows a place of the map with probability
 i, and else anything, it is Lambda(x) = i r(x) + 1 - i c(x) times as likely at x as where nothing
-is known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`kernels.off_map`) for
-delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
+is known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`off_map_bayes_rule`)
+for delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
-from kbr_localization.kernels.off_map import observation_weights
+from kbr_localization.kernels.rules import observation_weights
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.pose_kernel import Indices, PoseKernel, PoseSearch
