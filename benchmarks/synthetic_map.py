@@ -21,14 +21,14 @@ from kbr_localization import se2
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import VisionConfig
+from kbr_localization.vision.local_descriptors import DenseSift
 from kbr_localization.vision.preparation import Preparation
-from kbr_localization.vision.pyramid_describer import local_descriptor, PyramidDescriber
+from kbr_localization.vision.pyramid_describer import PyramidDescriber
 from kbr_localization.vision.spatial_pyramid import Layout
-from kbr_localization.vision.vocabulary import Vocabulary
 import numpy as np
 
 IMAGE_SHAPE = (480, 640)
-VISION = VisionConfig(vocabulary_tree=False, relative_counts=False)  # it has no patches
+VISION = VisionConfig(vocabulary_tree=False)
 SPACING = 0.2
 _ROW_DISTANCE, _SCENE_DISTANCE = 5.0, 1.2
 _TABLE = 1 << 22
@@ -128,8 +128,8 @@ def drive(
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:
     n = len(poses)
     preparation = Preparation(VISION, IMAGE_SHAPE)
-    local = local_descriptor(VISION, preparation)
-    words = np.random.default_rng(0).random((VISION.words, local.size), dtype=np.float32)
+    words = np.random.default_rng(0).random((VISION.words, DenseSift.size), dtype=np.float32)
+    learnt = {'vocabulary': words, 'word_weights': np.ones(VISION.words, np.float32)}
     controls, following = np.full((n, 3), np.nan), np.full((n, 3), np.nan)
     for run in (slice(0, per_run), slice(per_run, n)):
         following[run][:-1] = poses[run][1:]
@@ -140,7 +140,7 @@ def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> Ker
         stamps_ns=np.arange(n, dtype=np.int64) * 10**8,
         run_index=np.repeat([0, 1], per_run).astype(np.int32),
         run_names=('forward', 'backward'),
-        describer=PyramidDescriber(VISION, preparation, local, Vocabulary(words)),
+        describer=PyramidDescriber(VISION, preparation, learnt),
         image_shape=IMAGE_SHAPE,
         controls=controls,
         next_poses=following,

@@ -10,7 +10,12 @@ import cv2
 from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
 from kbr_localization.vision.config import DESCRIPTORS, LEARNED
-from kbr_localization.vision.local_descriptors import DenseSift, PatchGrid
+from kbr_localization.vision.local_descriptors import (
+    DenseSift,
+    PatchGrid,
+    rounded,
+    sign_weighting,
+)
 from kbr_localization.vision.spatial_pyramid import cell_of
 import numpy as np
 import pytest
@@ -45,12 +50,13 @@ def describer():
 def test_a_descriptor_is_the_root_of_counts_over_the_mean_count_of_each_word(tree):
     """By the plain definition: patch, nearest word, cell, in eighths."""
     # all patches are learnt from, so that frequencies are those of the images
-    samples, basis = 35 * 25 * len(IMAGES), {'patch_components': 0, 'gradient_sign': 1.0}
-    config = replace(CONFIG, vocabulary_samples=samples, vocabulary_tree=tree, **basis)
+    samples = 35 * 25 * len(IMAGES)
+    config = replace(CONFIG, vocabulary_samples=samples, vocabulary_tree=tree, patch_components=0)
     describer, grid = fitted(config), PatchGrid(SHAPE, 24, 4)
     sift, cells = DenseSift(grid, config.blur), cell_of(grid.centres, SHAPE, 1)
-    grey = [describer.preparation.grey(image) for image in IMAGES]
-    found = [describer.vocabulary.nearest(sift.describe(one)) for one in grey]
+    patches = [sift.describe(describer.preparation.grey(image)) for image in IMAGES]
+    weighting = rounded(sign_weighting(0.3), 2**-11)
+    found = [describer.vocabulary.nearest(rounded(p @ weighting, 2**-11)) for p in patches]
     counts = np.stack([np.bincount(words, minlength=200) for words in found])
     weights = (counts.sum() / 200 + 1) / (counts.sum(axis=0) + 1.0)
     for image, words in zip(IMAGES, found, strict=True):
@@ -75,8 +81,9 @@ def test_kernel_is_one_for_the_same_image_and_falls_with_displacement(describer)
 @pytest.mark.parametrize(
     ('image', 'message'),
     [
-        (np.zeros(SHAPE, np.float32), 'float32: expected uint8'),
-        (np.zeros((*SHAPE, 4), np.uint8), r'expected \(height, width\) or'),
+        (np.zeros(SHAPE, np.float32), 'expected uint8 .* got float32'),
+        ((np.zeros(SHAPE, np.uint8),) * 2, 'of one camera.* got those of 2 cameras'),
+        (np.zeros((*SHAPE, 4), np.uint8), r'expected uint8 \(height, width\) or'),
         (np.zeros((60, 80), np.uint8), '80x60 pixels: expected the size of the map, 160x120'),
     ],
 )
@@ -101,6 +108,14 @@ def test_incomplete_and_damaged_states_are_refused(describer):
     state = dict(describer.state())
     with pytest.raises(VisionError, match='expected'):
         describer_from_state({**state, 'vocabulary': np.zeros((3, 5))})
+    for change in (
+        {'branches': state['branches'][:-1]},
+        {'branches': np.full_like(state['branches'], np.nan)},
+        {'branch_sizes': state['branch_sizes'] - 1},
+        {'branch_sizes': [0, 200]},
+    ):
+        with pytest.raises(VisionError, match='build the map again'):
+            describer_from_state(state | change)
     with pytest.raises(VisionError, match='word_weights: expected positive'):
         describer_from_state({**state, 'word_weights': np.zeros(200)})
     with pytest.raises(ConfigurationError, match='words'):
@@ -173,10 +188,10 @@ import hashlib, cv2, numpy as np
 from kbr_localization.vision import fit_describer, VisionConfig
 
 rng = np.random.default_rng(0)
-noise = rng.integers(0, 256, size=(12, 260, 333), dtype=np.uint8)
+noise = rng.integers(0, 256, size=(4, 120, 160), dtype=np.uint8)
 images = [cv2.equalizeHist(cv2.GaussianBlur(one, (0, 0), 2.5)) for one in noise]
 for settings in {}, {'vocabulary_tree': False, 'patch_components': 0}, {'descriptor': 'daisy'}:
-    config = VisionConfig(words=60, vocabulary_samples=3000, **settings)
+    config = VisionConfig(words=60, vocabulary_samples=3000, scale_up=False, **settings)
     describer = fit_describer(config, images, np.random.default_rng(0))
     arrays = [describer.vocabulary.words, *map(describer.describe, images)]
     print(*(hashlib.sha256(one.tobytes()).hexdigest() for one in arrays))
@@ -195,5 +210,5 @@ def test_words_and_histograms_are_equal_on_another_kind_of_processor():
         subprocess.run(command, env=os.environ | more, check=True, capture_output=True).stdout
         for more in ({'OMP_NUM_THREADS': '1'}, {'OPENBLAS_CORETYPE': 'Prescott'}, NO_AVX)
     )
-    assert len(here.split()) == 3 * 13
+    assert len(here.split()) == 3 * 5
     assert old == here and without_avx == here

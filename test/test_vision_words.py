@@ -2,7 +2,12 @@
 
 from kbr_localization.errors import VisionError
 from kbr_localization.vision import spatial_pyramid as spm
-from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words, Vocabulary
+from kbr_localization.vision.vocabulary import (
+    learn_tree,
+    learn_vocabulary,
+    nearest_words,
+    Vocabulary,
+)
 import numpy as np
 import pytest
 
@@ -17,7 +22,7 @@ def descriptors(seed, count=4000, size=12):
 def learnt(kind, data, words, seed=0):
     rng = np.random.default_rng(seed)
     if kind == 'tree':
-        return Vocabulary.learn_tree(data, words, rng)
+        return learn_tree(data, words, rng)
     return Vocabulary(learn_vocabulary(data, words, rng))
 
 
@@ -70,20 +75,6 @@ def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
         own = slice(starts[branch], starts[branch + 1])
         expected.append(starts[branch] + np.linalg.norm(tree.words[own] - query, axis=1).argmin())
     np.testing.assert_array_equal(tree.nearest(queries), expected)
-
-
-def test_a_state_is_enough_and_a_damaged_one_refused(tree):
-    again = Vocabulary.from_state(tree.state(), (150, 12), tree=True)
-    queries = descriptors(5, 100)
-    np.testing.assert_array_equal(again.nearest(queries), tree.nearest(queries))
-    for change in (
-        {'branches': tree.branches[:-1]},
-        {'branches': np.full_like(tree.branches, np.nan)},
-        {'branch_sizes': tree.sizes - 1},
-        {'branch_sizes': np.where(np.arange(len(tree.sizes)) == 0, 0, tree.sizes)},
-    ):
-        with pytest.raises(VisionError, match='build the map again'):
-            Vocabulary.from_state(tree.state() | change, (150, 12), tree=True)
 
 
 WORDS = 200

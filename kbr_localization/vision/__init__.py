@@ -6,10 +6,9 @@ images share in the same parts of the image (`spatial_pyramid` shows why it is p
 HOG and network outputs of the whole image have the cosine kernel (`factory`), several cameras
 the product of their kernels (`describer`).
 
-A new descriptor has a name in `config.DESCRIPTORS`. One of whole images is a `Describer` in
-`factory`, with a line in `fit_describer` and in `describer_from_state`. One of patches, whose
-words are counted, is a class in `local_descriptors`, with a line in `local_descriptor` of
-`pyramid_describer`.
+A new descriptor has a name in `config.DESCRIPTORS` and a line in `factory.DESCRIBERS`. One of
+whole images is a `CameraDescriber` in `factory`. One of patches, whose words are counted, is a
+class in `local_descriptors`, with a line in `local_descriptor` of `pyramid_describer`.
 """
 
 from kbr_localization.vision.config import VisionConfig

@@ -8,7 +8,7 @@ from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
 
 LEARNED = 'learned_pyramid'
-DESCRIPTORS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
+DESCRIPTORS = ('sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
 PREFIX = 'vision.'
 """Of the names of these parameters, for a user."""
 
@@ -24,8 +24,8 @@ class VisionConfig:
 
     descriptor: str = parameter(
         'sift_pyramid',
-        'spatial pyramid of words of dense SIFT (own or OpenCV), of DAISY or of the local '
-        'features of a network; HOG of the whole image; or the output of a network for it',
+        'spatial pyramid of words of dense SIFT, of DAISY or of the local features of a '
+        'network; HOG of the whole image; or the output of a network for it',
         choices=DESCRIPTORS,
     )
     working_width: int = parameter(
@@ -48,9 +48,6 @@ class VisionConfig:
     )
     blur: float = parameter(
         1.2, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
-    )
-    gradient_sign: float = parameter(
-        0.3, 'sift_pyramid: weight of which side of an edge is brighter, 0 to ignore it', 0.0, 1.0
     )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
@@ -75,9 +72,6 @@ class VisionConfig:
     )
     root_counts: bool = parameter(
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
-    )
-    relative_counts: bool = parameter(
-        True, "count words relative to their mean count in the map's images"
     )
     vocabulary_samples: int = parameter(
         60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
+from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.preparation import Preparation
 import numpy as np
 from numpy.typing import NDArray
 
 Descriptors = NDArray[Any]
+State = Mapping[str, Any]
+"""Arrays and scalars by name."""
 TYPICAL_SIMILARITY = 0.55
 """Kernel value of two images of one place under different lights, as spatial pyramids have it."""
 
@@ -48,7 +53,7 @@ class Describer(Protocol):
         """Kernel matrix (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         ...
 
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> State:
         """Arrays and scalars from which the describer can be built again; kept in the map."""
         ...
 
@@ -68,6 +73,25 @@ class PlainDescriptors:
         rows = self._describer.cross_gram(np.atleast_2d(queries), self._descriptors)
         values = np.asarray(rows, dtype=np.float64).T
         return values if queries.ndim > 1 else values[:, 0]
+
+
+class CameraDescriber(Describer):
+    """
+    Base class of the describers of one camera.
+
+    `learnt`: arrays and scalars by name that came from training images or with a network, of which
+    a map keeps the entries `kept` beside configuration and preparation.
+    """
+
+    kept: tuple[str, ...] = ()
+
+    def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
+        self.kind, self.config, self.preparation = config.descriptor, config, preparation
+        self.learnt = {name: learnt[name] for name in self.kept if name in learnt}
+
+    def state(self) -> State:
+        """Return configuration, camera and what was learnt by name."""
+        return {**to_mapping(self.config), **self.preparation.state(), **self.learnt}
 
 
 class MultiCameraDescriber(Describer):
@@ -128,7 +152,7 @@ class MultiCameraDescriber(Describer):
             result *= factor
         return result
 
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> State:
         """Return the names and a group for each camera."""
         sections = {f'camera{i}': dict(d.state()) for i, d in enumerate(self.describers)}
         return {'cameras': ','.join(self.cameras), **sections}
@@ -141,8 +165,7 @@ def missing_cameras(describer: Describer, descriptor: Descriptors) -> int:
     return sum(not descriptor[section].any() for section in describer.sections)
 
 
-def sections_of(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def sections_of(state: State) -> dict[str, State]:
     """States of the describers by camera, of the state of a describer of several."""
-    names = state['cameras']
-    names = names.decode() if isinstance(names, bytes) else str(names)
-    return {name: state[f'camera{index}'] for index, name in enumerate(names.split(','))}
+    names = state['cameras'].split(',')
+    return {name: state[f'camera{index}'] for index, name in enumerate(names)}

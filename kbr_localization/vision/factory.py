@@ -8,7 +8,7 @@ definite, and 1 between equal vectors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 from typing import Any
@@ -16,18 +16,17 @@ from typing import Any
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress, silent
-from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.describer import Describer, MultiCameraDescriber, sections_of
-from kbr_localization.vision.network import (
-    Bytes,
-    Network,
-    network_of,
-    network_state,
-    noise,
-    read_network,
+from kbr_localization.vision.config import LEARNED, VisionConfig
+from kbr_localization.vision.describer import (
+    CameraDescriber,
+    Describer,
+    MultiCameraDescriber,
+    sections_of,
+    State,
 )
+from kbr_localization.vision.network import Network, NETWORK_ENTRIES, noise, read_network
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
-from kbr_localization.vision.pyramid_describer import PyramidDescriber
+from kbr_localization.vision.pyramid_describer import learn_pyramid, PyramidDescriber
 from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
@@ -51,37 +50,33 @@ def fit_describer(
     cannot be read, or of an uncommon size, are left out. The same images and generator give the
     same describer, whoever the workers are. Raises VisionError for no images or a bad one.
     """
-    preparation = Preparation.fit(config, images)
-    if config.descriptor == 'hog':
-        return HogDescriber(config, preparation)
-    if config.descriptor == 'onnx':
-        return NetworkDescriber(config, preparation, read_network(config))
-    return PyramidDescriber.fit(config, preparation, images, rng, workers or Workers(), progress)
+    preparation, describer = Preparation.fit(config, images), DESCRIBERS[config.descriptor]
+    learnt = read_network(config) if config.descriptor in (LEARNED, 'onnx') else {}
+    if describer is PyramidDescriber:
+        workers = workers or Workers()
+        learnt |= learn_pyramid(config, preparation, learnt, images, rng, workers, progress)
+    return describer(config, preparation, learnt)
 
 
-def describer_from_state(state: Mapping[str, Any]) -> Describer:
+def describer_from_state(state: State) -> Describer:
     """
     Build a describer from the arrays and scalars of its `state()`.
 
     NumPy scalars and bytes, as a file gives them back, are accepted. Raises VisionError naming
     the entry that is missing, and ConfigurationError for a value out of range.
     """
+    state = {
+        n: v.decode(errors='replace') if isinstance(v, bytes) else v for n, v in state.items()
+    }
     try:
         if 'cameras' in state:
             sections = sections_of(state)
             describers = [describer_from_state(section) for section in sections.values()]
             return MultiCameraDescriber(tuple(sections), describers)
-        values: dict[str, Any] = {}
-        for name, default in to_mapping(VisionConfig()).items():
-            value = state[name]
-            values[name] = value.decode() if isinstance(value, bytes) else type(default)(value)
+        defaults = to_mapping(VisionConfig())
+        values = {name: type(default)(state[name]) for name, default in defaults.items()}
         config = from_mapping(VisionConfig, values)
-        preparation = Preparation.from_state(config, state)
-        if config.descriptor == 'hog':
-            return HogDescriber(config, preparation)
-        if config.descriptor == 'onnx':
-            return NetworkDescriber(config, preparation, network_of(state))
-        return PyramidDescriber.from_state(config, preparation, state)
+        return DESCRIBERS[config.descriptor](config, Preparation.from_state(config, state), state)
     except KeyError as error:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'
@@ -119,29 +114,22 @@ def _load_camera(images: Any, index: int) -> Image:
     return load(image)
 
 
-class VectorDescriber(Describer):
+class VectorDescriber(CameraDescriber):
     """Base class of describers whose descriptors are vectors of unit length."""
 
     dtype: np.dtype[Any] = np.dtype(np.float32)
-
-    def __init__(self, config: VisionConfig, preparation: Preparation) -> None:
-        self.kind, self.config, self.preparation = config.descriptor, config, preparation
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Cosine kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         cosine = np.asarray(left, np.float32) @ np.asarray(right, np.float32).T
         return np.clip((1.0 + cosine.astype(np.float64)) / 2.0, 0.0, 1.0)
 
-    def state(self) -> Mapping[str, Any]:
-        """Return configuration and camera by name: what `describer_from_state` needs."""
-        return {**to_mapping(self.config), **self.preparation.state()}
-
 
 class HogDescriber(VectorDescriber):
     """Gradients of 9 directions in cells of `patch_size`, in blocks of 2 x 2, by scikit-image."""
 
-    def __init__(self, config: VisionConfig, preparation: Preparation) -> None:
-        super().__init__(config, preparation)
+    def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
+        super().__init__(config, preparation, learnt)
         rows, columns = (side // config.patch_size for side in preparation.shape)
         if min(rows, columns) < 2:
             raise VisionError(
@@ -164,13 +152,14 @@ class NetworkDescriber(VectorDescriber):
     """
     The output of a network on an image of `network_size`, flattened.
 
-    `network`: the bytes of the ONNX file, which the map keeps. Raises VisionError for one that
-    does not take such images or returns zeros.
+    Raises VisionError for a network that does not take such images or returns zeros.
     """
 
-    def __init__(self, config: VisionConfig, preparation: Preparation, network: Bytes) -> None:
-        super().__init__(config, preparation)
-        self.network, self._network = network, Network(config, network)
+    kept = NETWORK_ENTRIES
+
+    def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
+        super().__init__(config, preparation, learnt)
+        self._network = Network(config, learnt)
         # the size of the output is known only after a run
         answer = self._run(noise((config.network_size, config.network_size)))
         self.size = answer.size
@@ -180,10 +169,6 @@ class NetworkDescriber(VectorDescriber):
     def describe(self, image: Image) -> NDArray[np.float32]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         return _unit(self._run(self.preparation.colour(image)))
-
-    def state(self) -> Mapping[str, Any]:
-        """Return configuration, camera and network by name."""
-        return {**super().state(), **network_state(self.network)}
 
     def _run(self, image: Image) -> NDArray[np.float32]:
         size = (self.config.network_size, self.config.network_size)
@@ -195,3 +180,13 @@ def _unit(vector: NDArray[Any]) -> NDArray[np.float32]:
     """Scale an array, flattened, to unit length; zero stays zero."""
     values = np.asarray(vector, dtype=np.float64).ravel()
     return (values / max(float(np.linalg.norm(values)), 1e-12)).astype(np.float32)
+
+
+DESCRIBERS: dict[str, Callable[[VisionConfig, Preparation, State], Describer]] = {
+    'sift_pyramid': PyramidDescriber,
+    'daisy': PyramidDescriber,
+    LEARNED: PyramidDescriber,
+    'hog': HogDescriber,
+    'onnx': NetworkDescriber,
+}
+"""By `VisionConfig.descriptor`: made of a configuration, a preparation and what was learnt."""

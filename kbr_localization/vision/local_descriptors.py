@@ -1,10 +1,9 @@
 """
 Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
 
-`DenseSift` is the usual one, `OpenCvSift` the reference, used in [MbKSR] section 6.3. Each has the
-`size` of a descriptor and describes a grey image (height, width) of its grid's shape by (k, size).
-Its numbers are multiples of a power of two, `step`, about 1/2048 of a descriptor's length; see
-`vocabulary` for why.
+Each class has the `size` of a descriptor and describes a grey image (height, width) of its grid's
+shape by (k, size). The numbers are multiples of a power of two, `step`, about 1/2048 of a
+descriptor's length; see `vocabulary` for why.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class DenseSift:
         return windows.copy().reshape(-1, self.size)
 
 
-def sign_weighting(weight: float) -> Float32Array:
+def sign_weighting(weight: float = 0.3) -> Float32Array:
     """
     Matrix (128, 128) that scales by `weight` what opposite directions of SIFT differ in.
 
@@ -179,25 +178,6 @@ def sign_weighting(weight: float) -> Float32Array:
     swapped = np.roll(np.eye(2 * half), half, axis=1)
     cell = (1.0 + weight) / 2.0 * np.eye(2 * half) + (1.0 - weight) / 2.0 * swapped
     return np.asarray(np.kron(np.eye(_CELLS**2), cell), dtype=np.float32)
-
-
-class OpenCvSift:
-    """Dense SIFT by OpenCV's keypoint descriptor, values 0 to 255."""
-
-    size, step = 128, 2**-2
-
-    def __init__(self, grid: PatchGrid) -> None:
-        self.grid = grid
-        # it describes a window of six times the keypoint's size (4 x 4 bins of 3/2 of it)
-        size = grid.patch_size / 6.0
-        # made once: building thousands of keypoint objects costs as much as describing them
-        self.keypoints = [cv2.KeyPoint(float(x), float(y), size, 0.0) for x, y in grid.centres]
-        self._sift = cast(Any, cv2).SIFT_create()  # the type stubs of some versions lack it
-
-    def describe(self, grey: Image) -> Float32Array:
-        """Describe the patches of an image."""
-        _, descriptors = self._sift.compute(grey, self.keypoints)
-        return np.asarray(descriptors, dtype=np.float32)
 
 
 class DenseDaisy:

@@ -22,54 +22,47 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
-NETWORK, HASH = 'network', 'network_sha256'
+NETWORK_ENTRIES = NETWORK, HASH = 'network', 'network_sha256'
+"""What a map keeps of a network: the bytes of its ONNX file and their SHA-256."""
 STRIDE = 32
 """Image sides that a network leaves open are rounded up to multiples of this."""
 
 
-def read_network(config: VisionConfig) -> Bytes:
-    """Read the bytes of `network_file`; raises VisionError when it cannot be read."""
+def read_network(config: VisionConfig) -> dict[str, Any]:
+    """Read `network_file` for a map to keep; raises VisionError when it cannot be read."""
     if not config.network_file:
         raise VisionError(
             f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
         )
     try:
         # a protocol buffer cannot be larger
-        return np.frombuffer(read_file(config.network_file, 1 << 31), dtype=np.uint8)
+        content = read_file(config.network_file, 1 << 31)
     except OSError as error:
         raise VisionError(
             f'network {config.network_file!r}: {error.strerror}; set vision.network_file '
             'to an ONNX file'
         ) from error
-
-
-def network_state(network: Bytes) -> dict[str, Any]:
-    """Return what a map keeps of a network: its bytes and their SHA-256."""
-    return {NETWORK: network, HASH: hashlib.sha256(network.tobytes()).hexdigest()}
-
-
-def network_of(state: Mapping[str, Any]) -> Bytes:
-    """Return the network that a map keeps; raises VisionError if its SHA-256 differs."""
-    network, kept = np.ascontiguousarray(state[NETWORK], dtype=np.uint8), state[HASH]
-    found = network_state(network)[HASH]
-    kept = kept.decode(errors='replace') if isinstance(kept, bytes) else str(kept)
-    if kept != found:
-        raise VisionError(
-            f'network of the map: expected one of SHA-256 {kept[:12]}…, got {found[:12]}…; build '
-            'the map again'
-        )
-    return network
+    digest = hashlib.sha256(content).hexdigest()
+    return {NETWORK: np.frombuffer(content, dtype=np.uint8), HASH: digest}
 
 
 class Network:
     """
     A network that onnxruntime runs on the CPU; threads may share it.
 
-    `content`: the bytes of the ONNX file. `input_shape`: sizes of its input, 0 where it takes
-    any. Raises VisionError for a file that onnxruntime cannot read, MissingModuleError without it.
+    `kept`: see `read_network`. `input_shape`: sizes of its input, 0 where it takes any. Raises
+    VisionError for a damaged file and one that onnxruntime cannot read, MissingModuleError
+    without onnxruntime.
     """
 
-    def __init__(self, config: VisionConfig, content: Bytes) -> None:
+    def __init__(self, config: VisionConfig, kept: Mapping[str, Any]) -> None:
+        content, expected = np.asarray(kept[NETWORK], dtype=np.uint8).tobytes(), kept[HASH]
+        found = hashlib.sha256(content).hexdigest()
+        if found != expected:
+            raise VisionError(
+                f'network of the map: expected one of SHA-256 {expected[:12]}…, got '
+                f'{found[:12]}…; build the map again'
+            )
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
@@ -83,7 +76,7 @@ class Network:
         options.add_session_config_entry('session.intra_op.allow_spinning', '0')
         try:
             self._session = onnxruntime.InferenceSession(
-                content.tobytes(), options, ['CPUExecutionProvider']
+                content, options, ['CPUExecutionProvider']
             )
         # its exceptions have no common class but Exception
         except Exception as error:
@@ -131,15 +124,16 @@ class LearnedFeatures:
     Dense local features of a network, such as XFeat.
 
     The network answers an image with features (1, C, h, w), a vector for each place of a grid,
-    and possibly with their reliability (1, 1, h, w). `content`: the bytes of its ONNX file.
-    `size`: numbers of a feature. `grid`: its places. Raises VisionError for a network that answers
-    anything else.
+    and possibly with their reliability (1, 1, h, w). `size`: numbers of a feature. `grid`: its
+    places. Raises VisionError for a network that answers anything else.
     """
 
     step = 2**-11
 
-    def __init__(self, config: VisionConfig, preparation: Preparation, content: Bytes) -> None:
-        self.content, self._network = content, Network(config, content)
+    def __init__(
+        self, config: VisionConfig, preparation: Preparation, kept: Mapping[str, Any]
+    ) -> None:
+        self._network = Network(config, kept)
         if len(self._network.input_shape) != 4:
             raise self._network.unusable(
                 f'its input is {self._network.input_shape}: expected (1, channels, height, width)'

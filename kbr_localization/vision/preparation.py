@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-import dataclasses
-from dataclasses import dataclass
-import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization.errors import DatasetError, VisionError
@@ -24,8 +21,6 @@ from numpy.typing import NDArray
 Image = NDArray[np.uint8]
 LoadableImage = Image | Callable[[], Image]
 """An image, or a function that loads it or raises DatasetError."""
-
-logger = logging.getLogger(__name__)
 
 
 def load(image: LoadableImage) -> Image:
@@ -54,8 +49,7 @@ def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
     return [image for image in loaded if image.shape[:2] == common]
 
 
-@dataclass(frozen=True)
-class Mirror:
+class Mirror(NamedTuple):
     """
     Ring of an omnidirectional image that shows the surroundings, in pixels.
 
@@ -67,94 +61,69 @@ class Mirror:
     inner: float
     outer: float
 
-    def __post_init__(self) -> None:
-        """Refuse a ring that is none."""
-        if not 0 <= self.inner < self.outer:
-            raise VisionError(
-                f'mirror radii: expected 0 <= inner < outer, got {self.inner:.1f} and '
-                f'{self.outer:.1f}; set vision.mirror_inner and vision.mirror_outer'
-            )
 
-
-class Panorama:
+def panorama_maps(mirror: Mirror, width: int) -> tuple[Any, Any]:
     """
-    Unwrap the ring of a mirror into a panorama `width` columns wide.
+    Columns and rows (height, width) of the image that the pixels of a panorama show.
 
-    `shape`: (height, width) of the panorama; its scale is right in the ring's middle. The first
-    column looks to the right of the image, the following ones turn clockwise in the image; the
-    top row lies at the outer radius.
+    Its scale is right in the ring's middle. The first column looks to the right of the image, the
+    following ones turn clockwise in the image; the top row lies at the outer radius.
     """
-
-    def __init__(self, mirror: Mirror, width: int) -> None:
-        middle = np.pi * (mirror.inner + mirror.outer)
-        height = max(1, round((mirror.outer - mirror.inner) * width / middle))
-        self.shape = (height, width)
-        angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
-        fraction = (np.arange(height) + 0.5) / height
-        radius = (mirror.outer - fraction * (mirror.outer - mirror.inner))[:, np.newaxis]
-        self._columns = (mirror.x + radius * np.cos(angle)).astype(np.float32)
-        self._rows = (mirror.y + radius * np.sin(angle)).astype(np.float32)
-
-    def unwrap(self, image: Image) -> Image:
-        """Panorama of an omnidirectional image (h, w) or (h, w, 3)."""
-        unwrapped = cv2.remap(image, self._columns, self._rows, cv2.INTER_LINEAR)
-        return np.asarray(unwrapped, dtype=np.uint8)
+    middle = np.pi * (mirror.inner + mirror.outer)
+    height = max(1, round((mirror.outer - mirror.inner) * width / middle))
+    angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
+    fraction = (np.arange(height) + 0.5) / height
+    radius = (mirror.outer - fraction * (mirror.outer - mirror.inner))[:, np.newaxis]
+    columns, rows = mirror.x + radius * np.cos(angle), mirror.y + radius * np.sin(angle)
+    return columns.astype(np.float32), rows.astype(np.float32)
 
 
-def find_mirror(images: Sequence[Image], x: float = 0.0, y: float = 0.0) -> Mirror:
+def find_mirror(images: Sequence[Image], known: Sequence[float] = (0, 0, 0, 0)) -> Mirror:
     """
     Find the ring that changes between the images of a moving robot.
 
     Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
-    not change. `x`, `y`: its centre where that is known, otherwise 0. Of fewer than five images,
-    of a robot that stood still, or where what changes is no ring, it is assumed in the middle of
-    the image, as large as fits. Images that change up to their corners are reported.
+    not change. `known`: of x, y, inner and outer what is not 0 is taken as it is. Of fewer than
+    five images, of a robot that stood still, or where what changes is no ring, it is assumed in
+    the middle of the image, as large as fits.
     """
     height, width = images[0].shape
-    outer = 0.48 * min(height, width)
-    assumed = Mirror(x or width / 2, y or height / 2, 0.3 * outer, outer)
-    if len(images) < 5:
-        return assumed
+    x, y, *radii = known
+    rim = 0.48 * min(height, width)
+    found = Mirror(x or width / 2, y or height / 2, 0.3 * rim, rim)
     # in bands of rows: all at once take eight times the memory of the images
     bands = (slice(top, top + 32) for top in range(0, height, 32))
     parts = (np.stack([image[band] for image in images]).astype(np.float32) for band in bands)
     deviations = np.concatenate([np.std(part, axis=0) for part in parts])
     change = cv2.GaussianBlur(deviations, (0, 0), 2.0)
     moving = change > 0.35 * np.percentile(change, 95)
-    down, right = max(1, height // 10), max(1, width // 10)
-    halves = moving[:down], moving[-down:]
-    if all(np.mean(half[:, side]) > 0.5 for half in halves for side in np.s_[:right, -right:]):
-        logger.warning(
-            'the images change up to their corners, where no mirror reaches: expected those of an '
-            'omnidirectional camera; otherwise set vision.projection=perspective'
-        )
-    if not 0.05 < moving.mean() < 0.95:
-        return assumed
-    # each row's and column's extent is a chord: their middles give the centre whatever is inside
-    rows, columns = np.nonzero(moving)
-    x = x or float(np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
-    y = y or float(np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
-    radius = np.hypot(*(np.indices(moving.shape) - np.array([y, x])[:, np.newaxis, np.newaxis]))
-    bins = radius.astype(int).ravel()
-    fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
-    inside = np.flatnonzero(fraction > 0.5)
-    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1)) if inside.size else assumed
+    if len(images) >= 5 and 0.05 < moving.mean() < 0.95:
+        # each row's and column's extent is a chord: their middles give the centre whatever is
+        # inside
+        down, right = np.nonzero(moving)
+        x = x or float(np.percentile(right, 0.5) + np.percentile(right, 99.5)) / 2
+        y = y or float(np.percentile(down, 0.5) + np.percentile(down, 99.5)) / 2
+        rows, columns = np.indices(moving.shape)
+        bins = np.hypot(rows - y, columns - x).astype(int).ravel()
+        fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
+        inside = np.flatnonzero(fraction > 0.5)
+        if inside.size:
+            found = Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
+    return Mirror(found.x, found.y, radii[0] or found.inner, radii[1] or found.outer)
 
 
-def check_image(image: NDArray[Any]) -> None:
+def check_image(image: Any) -> None:
     """Raise VisionError unless it is a non-empty uint8 image, grey (h, w) or BGR (h, w, 3)."""
-    if isinstance(image, tuple):
-        raise VisionError(f'images of {len(image)} cameras at once: expected that of one camera')
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        found = getattr(image, 'dtype', type(image).__name__)
-        raise VisionError(f'image of type {found}: expected uint8; convert it to 8 bits a channel')
-    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3)):
-        raise VisionError(
-            f'image of shape {image.shape}: expected (height, width) or (height, width, 3); '
-            f'convert it to grey or BGR'
-        )
-    if image.size == 0:
-        raise VisionError(f'image of shape {image.shape} is empty: expected at least one pixel')
+    found = f'those of {len(image)} cameras' if isinstance(image, tuple) else f'{type(image)}'
+    if isinstance(image, np.ndarray):
+        usual = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3))
+        if usual and image.size and image.dtype == np.uint8:
+            return
+        found = f'{image.dtype} {image.shape}'
+    raise VisionError(
+        f'image: expected uint8 (height, width) or (height, width, 3) of one camera, not empty, '
+        f'got {found}; convert it to grey or BGR of 8 bits'
+    )
 
 
 def to_grey(image: Image) -> Image:
@@ -162,6 +131,12 @@ def to_grey(image: Image) -> Image:
     if image.ndim == 3 and image.shape[2] == 3:
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
     return np.ascontiguousarray(image.reshape(image.shape[:2]))
+
+
+def equalised(grey: Image) -> Image:
+    """Equalise the local contrast of a grey image (h, w)."""
+    # a kept object has buffers, which threads would share
+    return np.asarray(cv2.createCLAHE(2.0, (8, 8)).apply(grey), dtype=np.uint8)
 
 
 class Preparation:
@@ -181,12 +156,19 @@ class Preparation:
         self.any_scale, self._equalises = config.any_scale, config.illumination == 'clahe'
         learned = config.descriptor == LEARNED
         width = config.network_width if learned else config.working_width
-        self._panorama = Panorama(mirror, width) if mirror else None
-        if self._panorama:
-            self.shape = self._panorama.shape
+        height, columns = image_shape
+        if mirror is not None:
+            if mirror.x > columns or mirror.y > height or not 0 <= mirror.inner < mirror.outer:
+                raise VisionError(
+                    f'mirror of radii {mirror.inner:g} and {mirror.outer:g} about column '
+                    f'{mirror.x:g}, row {mirror.y:g}: expected inner < outer and the centre in '
+                    f'the image of {columns}x{height} pixels; set vision.mirror_x, mirror_y, '
+                    'mirror_inner and mirror_outer in its pixels'
+                )
+            self._maps = panorama_maps(mirror, width)
+            self.shape: tuple[int, int] = self._maps[0].shape
             return
         # what is too small is scaled up by its longer side
-        height, columns = image_shape
         least = width if config.scale_up and not learned else 0
         width = max(1, min(round(columns * max(1.0, least / max(image_shape))), width))
         self.shape = (max(1, round(height * width / columns)), width)
@@ -204,21 +186,11 @@ class Preparation:
         height, width = examples[0].shape[:2]
         if config.projection == 'perspective':
             return cls(config, (height, width))
-        given = {name: getattr(config, f'mirror_{name}') for name in ('x', 'y', 'inner', 'outer')}
-        if all(given.values()):
-            mirror = Mirror(**given)
-        else:
-            wide = dataclasses.replace(config, working_width=8192, network_width=8192)
-            whole = cls(dataclasses.replace(wide, scale_up=False), (height, width))
-            found = find_mirror([whole.grey(one) for one in examples], given['x'], given['y'])
-            known = {name: value for name, value in given.items() if value}
-            mirror = dataclasses.replace(found, **known)
-        if mirror.x > width or mirror.y > height:
-            raise VisionError(
-                f'mirror centred at column {mirror.x:g}, row {mirror.y:g}: expected it in the '
-                f'image of {width}x{height} pixels; set mirror_x and mirror_y in its pixels'
-            )
-        return cls(config, (height, width), mirror)
+        known = (config.mirror_x, config.mirror_y, config.mirror_inner, config.mirror_outer)
+        greys = [to_grey(one) for one in examples]
+        if config.illumination == 'clahe':
+            greys = [equalised(one) for one in greys]
+        return cls(config, (height, width), find_mirror(greys, known))
 
     @classmethod
     def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> Preparation:
@@ -232,17 +204,12 @@ class Preparation:
         """Return the camera's size, and its mirror if it has one, by name."""
         height, width = self.image_shape
         state: dict[str, Any] = {'image_height': height, 'image_width': width}
-        if self.mirror is not None:
-            state['mirror'] = np.array(dataclasses.astuple(self.mirror))
-        return state
+        return state if self.mirror is None else state | {'mirror': np.array(self.mirror)}
 
     def grey(self, image: Image) -> Image:
         """Prepare a grey image of `shape`; raises VisionError."""
         prepared = self._resample(to_grey(self._checked(image)))
-        if not self._equalises:
-            return prepared
-        # a kept object has buffers, which threads would share
-        return np.asarray(cv2.createCLAHE(2.0, (8, 8)).apply(prepared), dtype=np.uint8)
+        return equalised(prepared) if self._equalises else prepared
 
     def colour(self, image: Image) -> Image:
         """Prepare a BGR image of `shape` without equalisation; raises VisionError."""
@@ -265,8 +232,8 @@ class Preparation:
         return _resized(image, self.image_shape)
 
     def _resample(self, image: Image) -> Image:
-        if self._panorama is not None:
-            return self._panorama.unwrap(image)
+        if self.mirror is not None:
+            return np.asarray(cv2.remap(image, *self._maps, cv2.INTER_LINEAR), dtype=np.uint8)
         return image if image.shape[:2] == self.shape else _resized(image, self.shape)
 
 

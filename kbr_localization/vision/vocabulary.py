@@ -14,10 +14,8 @@ processor learns the same words from the same descriptors and finds the same wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 import math
-from typing import Any
 
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.local_descriptors import rounded
@@ -62,66 +60,6 @@ class Vocabulary:
             result[order[start:end]] = first + nearest_words(gathered[start:end], leaves)
         return result
 
-    def state(self) -> dict[str, Any]:
-        """Return the arrays by name for `from_state`."""
-        state: dict[str, Any] = {'vocabulary': self.words}
-        if self.branches is not None:
-            state |= {'branches': self.branches, 'branch_sizes': self.sizes}
-        return state
-
-    @classmethod
-    def from_state(
-        cls, state: Mapping[str, Any], shape: tuple[int, int], tree: bool
-    ) -> Vocabulary:
-        """Build words of a shape again from `state()`; raises VisionError for damaged arrays."""
-        words = checked('vocabulary', state['vocabulary'], shape)
-        if not tree:
-            return cls(words)
-        sizes = np.asarray(state['branch_sizes']).astype(np.int64)
-        if not (sizes > 0).all() or sizes.sum() != len(words):
-            raise VisionError(
-                f'branch_sizes of {sizes.sum()} words: expected {len(words)}; build the map again'
-            )
-        return cls(words, checked('branches', state['branches'], (len(sizes), shape[1])), sizes)
-
-    @classmethod
-    def learn_tree(
-        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, step: float = 2**-11
-    ) -> Vocabulary:
-        """
-        Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
-
-        Branches get words by how far their descriptors spread. The same generator and data give
-        the same tree. Raises VisionError when there are fewer distinct descriptors than words.
-        """
-        distinct = _find_distinct(descriptors, words)
-        count = math.isqrt(words)
-        sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
-        branches = learn_vocabulary(descriptors[sample], count, rng, step)
-        found = nearest_words(descriptors, branches)
-        members = [descriptors[found == branch] for branch in range(count)]
-        # a branch without descriptors keeps one word: its centre
-        different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
-        seeds = [own if len(own) else branches[[n]] for n, own in enumerate(different)]
-        pairs = zip(members, branches, strict=True)
-        spread = [((own - centre) ** 2).sum(dtype=np.float64) for own, centre in pairs]
-        sizes = _share_words(np.array(spread), words, np.array([len(own) for own in seeds]))
-        leaves = [
-            learn_vocabulary(own, size, rng, step, start) if len(start) > size else start
-            for own, start, size in zip(members, seeds, sizes, strict=True)
-        ]
-        return cls(np.concatenate(leaves), branches, sizes)
-
-
-def checked(name: str, value: Any, shape: tuple[int, ...]) -> Float32Array:
-    """Array of a state as float32; raises VisionError unless it has the shape and is finite."""
-    array = np.ascontiguousarray(value, dtype=np.float32)
-    if array.shape != shape or not np.isfinite(array).all():
-        raise VisionError(
-            f'{name} of shape {array.shape}: expected {shape} finite numbers; build the map again'
-        )
-    return array
-
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
     """Index of the nearest word: (k, d) and (words, d) float32 -> (k,)."""
@@ -165,6 +103,34 @@ def learn_vocabulary(
         if np.mean(assigned != before) < 0.02:
             break
     return centres
+
+
+def learn_tree(
+    descriptors: Float32Array, words: int, rng: np.random.Generator, step: float = 2**-11
+) -> Vocabulary:
+    """
+    Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
+
+    Branches get words by how far their descriptors spread. The same generator and data give the
+    same tree. Raises VisionError when there are fewer distinct descriptors than words.
+    """
+    distinct = _find_distinct(descriptors, words)
+    count = math.isqrt(words)
+    sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
+    branches = learn_vocabulary(descriptors[sample], count, rng, step)
+    found = nearest_words(descriptors, branches)
+    members = [descriptors[found == branch] for branch in range(count)]
+    # a branch without descriptors keeps one word: its centre
+    different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
+    seeds = [own if len(own) else branches[[n]] for n, own in enumerate(different)]
+    pairs = zip(members, branches, strict=True)
+    spread = [((own - centre) ** 2).sum(dtype=np.float64) for own, centre in pairs]
+    sizes = _share_words(np.array(spread), words, np.array([len(own) for own in seeds]))
+    leaves = [
+        learn_vocabulary(own, size, rng, step, start) if len(start) > size else start
+        for own, start, size in zip(members, seeds, sizes, strict=True)
+    ]
+    return Vocabulary(np.concatenate(leaves), branches, sizes)
 
 
 def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
