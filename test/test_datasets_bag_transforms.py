@@ -141,8 +141,9 @@ def test_a_topic_of_poses_is_preferred_unless_tf_is_asked_for(tmp_path):
     path = recorded(
         tmp_path / 'bag', drive(), images(), truth, sent('map', 'base', [CORRECTION] * 5)
     )
-    assert BagRun(path).reference_topic.name == '/truth'
-    assert BagRun(path, reference_topic='/tf').reference_topic.name == '/tf'
+    assert BagRun(path).sources[2] == 'reference poses on /truth (frame map)'
+    run = BagRun(path, reference_topic='/tf')
+    assert run.sources[2] == 'reference poses on /tf (map -> base)'
 
 
 def test_what_may_hold_the_reference_is_named_where_nothing_does(tmp_path):
@@ -165,7 +166,7 @@ def test_transforms_that_do_not_overlap_are_no_reference(tmp_path):
         sent('odom', 'base_link', driven()),
         sent('map', 'odom', [CORRECTION] * 3, start=100 * SECOND),
     )
-    assert BagRun(path).reference_topic is None
+    assert BagRun(path).fixes is None
 
 
 def test_frames_of_one_robot_among_several(tmp_path):

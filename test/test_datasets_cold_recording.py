@@ -6,7 +6,7 @@ import sys
 
 from helpers import FRAME_NS, START_NS, straight_reference, textured_image, tiny_odometry
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.map.build import build_map
@@ -42,7 +42,7 @@ def test_an_existing_run_is_continued(tmp_path):
     recording = record(tmp_path / 'run', 3, 3, odometry=False)
     assert recording.count == 3
     assert recording.last_image.stamp_ns == START_NS + 2 * FRAME_NS
-    np.testing.assert_allclose(recording.last_image.reference, straight_reference(0.8))
+    np.testing.assert_allclose(recording.last_image.pose, straight_reference(0.8))
     assert recording.last_odometry.stamp_ns == ODOMETRY.stamps_ns[-1]
     recording.append_image(START_NS + 3 * FRAME_NS, straight_reference(1.2), JPEG)
     assert recording.count == len(open_dataset(tmp_path / 'run')) == 4
@@ -101,7 +101,7 @@ def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):
 LIMITED = """
 import resource, sys
 from helpers import START_NS, straight_reference
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.map.build import build_map
 
@@ -151,11 +151,11 @@ def test_a_folder_that_is_moved_meanwhile_is_told_and_gone_on_with_when_it_is_ba
 
 
 def test_a_run_without_poses_says_so(tmp_path):
-    record(tmp_path / 'run', 0, 0).without_poses()
+    record(tmp_path / 'run', 0, 0).set_poses(known=False)
     record(tmp_path / 'run', 0, 4)
     run = open_dataset(tmp_path / 'run')
     assert run.notes == ('its poses are unknown',)
     assert run[0].reference is None
-    record(tmp_path / 'run', 4, 6, odometry=False).without_poses()
+    record(tmp_path / 'run', 4, 6, odometry=False).set_poses(known=False)
     with pytest.raises(MapError, match='without known poses build it by --poses odometry'):
         build_map([run])

@@ -8,12 +8,11 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.images import decode_image
+from kbr_localization.datasets.images import decode_image, MessageImage
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import conversions
-from kbr_localization.ros.inputs import MessageImage
 import numpy as np
 import pytest
 from ros_helpers import call, RELIABLE
@@ -164,7 +163,7 @@ def test_compressed_depth_is_refused_as_raw_depth_is():
     values = np.full((8, 8), 3000, np.uint16)
     data = array.array('B', cv2.imencode('.png', values)[1].tobytes())
     depth = MessageImage(CompressedImage(format='16UC1; png compressed ', data=data))
-    for read in (depth, lambda: depth.as_file(95)):
+    for read in (depth, lambda: depth.encoded(95)):
         with pytest.raises(DatasetError, match="'16UC1' is of measurements, as depth"):
             read()
     brightness = MessageImage(CompressedImage(format='mono16; png compressed ', data=data))
@@ -179,5 +178,5 @@ def test_brightness_of_sixteen_bits_is_read_in_both_byte_orders(big_endian):
     message.data = array.array('B', data)
     image = MessageImage(message)
     np.testing.assert_array_equal(image(), pixels >> 8)
-    recorded = decode_image(image.as_file(95), 'file')
+    recorded = decode_image(image.encoded(95), 'file')
     assert np.abs(recorded.astype(int) - image()).max() <= 12

@@ -3,7 +3,7 @@
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.buffers import Added
@@ -143,14 +143,14 @@ def test_what_is_not_recorded_is_counted_and_told(tmp_path, monkeypatch):
 
 def test_a_run_without_poses_is_recorded_by_the_odometry_and_stays_so(tmp_path):
     drive = Drive(tmp_path / 'run', spacing_distance=0.25)
-    drive.recording.without_poses()
+    drive.recording.set_poses(known=False)
     drive.session.needs_poses = False
     drive.go(0.0, 8.0, pose_every=None)
     drive.session.close()
     run = open_dataset(tmp_path / 'run')
     assert len(run) > 10 and all(frame.reference is None for frame in run)
     with pytest.raises(DatasetError, match='give another folder to record with them'):
-        ColdRecording(tmp_path / 'run').with_poses()
+        ColdRecording(tmp_path / 'run').set_poses(known=True)
 
 
 def test_a_run_is_continued_with_a_reset_odometry(tmp_path):

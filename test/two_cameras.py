@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from helpers import tiny_odometry
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from map_helpers import TinyRun

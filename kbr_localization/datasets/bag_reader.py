@@ -1,8 +1,8 @@
-"""Bags of ROS 1 and ROS 2: their topics, their messages, and which topic holds what."""
+"""Bags of ROS 1 and ROS 2: their topics and messages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 import weakref
 
 from kbr_localization.datasets.frame import Skipped
-from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import DatasetError
 
 try:
@@ -64,22 +63,14 @@ class Bag:
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, self._reader.close)
-            self.topics = self._topics()
+            self.topics = [
+                Topic(name, _type_of(info.connections[-1]), info.msgcount)
+                for name, info in sorted(self._reader.topics.items())
+                if info.msgcount
+            ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Bag, (self.path,)
-
-    def _topics(self) -> list[Topic]:
-        """All topics that have messages, by name."""
-        counts: dict[str, int] = {}
-        types: dict[str, str] = {}
-        for connection in self._reader.connections:
-            name = connection.topic
-            counts[name] = counts.get(name, 0) + connection.msgcount
-            kind = normalize_msgtype(connection.msgtype)
-            # the name that ROS 1 had first
-            types[name] = TF if kind == 'tf/msg/tfMessage' else kind
-        return [Topic(name, types[name], counts[name]) for name in sorted(counts) if counts[name]]
 
     def messages(
         self, topics: Sequence[Topic], skipped: Skipped, at_ns: int | None = None
@@ -126,6 +117,12 @@ class Bag:
             raise DatasetError(f'cannot read bag {self.path}: {reason}: {remedy}') from error
 
 
+def _type_of(connection: Any) -> str:
+    kind = normalize_msgtype(connection.msgtype)
+    # the name that ROS 1 had first
+    return TF if kind == 'tf/msg/tfMessage' else kind
+
+
 def stamp_of(message: Any) -> int:
     """
     Return the stamp in nanoseconds of the header of a message.
@@ -163,101 +160,6 @@ def _storage_of(path: Path) -> Path:
         f'no {METADATA} in {path} and {len(storages)} storage files: '
         'give one of the files, or run `ros2 bag reindex` on the folder'
     )
-
-
-@dataclass(frozen=True)
-class Role:
-    """
-    What a topic may hold: types of its messages, and usual names, the surest first.
-
-    `option`: how a user chooses one. `missing`: what is expected where there is none.
-    """
-
-    name: str
-    types: tuple[str, ...]
-    usual: tuple[str, ...]
-    option: str
-    missing: str
-
-
-IMAGE = Role(
-    'image',
-    (RAW, COMPRESSED),
-    ('image', 'image/compressed', 'image_raw', 'image_raw/compressed'),
-    'one or several with --cameras',
-    'a topic of sensor_msgs/Image or sensor_msgs/CompressedImage',
-)
-WHEELS = Role(
-    'odometry',
-    (ODOMETRY,),
-    ('odom', 'odometry'),
-    'one with --odometry-topic',
-    'a topic of nav_msgs/Odometry, or odom -> base_link on /tf',
-)
-REFERENCE = Role(
-    'reference',
-    (POSE_WITH_COVARIANCE, POSE, ODOMETRY),
-    ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose'),
-    'one with --reference-topic',
-    'geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the map frame, '
-    'chosen with --reference-topic, or map -> base_link on /tf',
-)
-COMMANDS = ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose')
-"""Poses that people send to a robot."""
-NO_PICTURES = ('depth', 'infra', 'disparity', 'mask')
-
-
-def choose_topic(
-    bag: Bag, role: Role, wanted: str | None, guess: bool = False, without: Collection[Topic] = ()
-) -> Topic | None:
-    """
-    Choose the topic of a role, `wanted` by its name (of images: or that of the camera).
-
-    None where there is none. `without`: topics of another role. `guess`: of several the likeliest
-    is taken. Raises DatasetError when none is called as wanted, or when it is unclear.
-    """
-    found = [t for t in bag.topics if t.message_type in role.types and t not in without]
-    if wanted is not None:
-        named = [t for t in found if t.name.strip('/') == wanted.strip('/')]
-        if role is IMAGE and not named:
-            # raw and compressed, it is the same image
-            same = (t for t in found if camera_name(t.name) == camera_name(wanted))
-            named = sorted(same, key=lambda t: len(t.name))
-        if not named:
-            raise DatasetError(
-                f'bag {bag.path}: no {role.name} topic {wanted!r}: '
-                f'expected one of {_listed(found)}'
-            )
-        return named[0]
-    if role is WHEELS:  # a ground truth is often sent as odometry too
-        found = [t for t in found if not t.ends_with(REFERENCE.usual)] or found
-    elif role is REFERENCE:
-        found = [t for t in found if not t.ends_with(COMMANDS)]
-    if guess:
-        found = [t for t in found if not any(w in t.name for w in NO_PICTURES)] or found
-    if len(found) <= 1:
-        return found[0] if found else None
-    for name in role.usual:
-        usual = [t for t in found if t.ends_with([name])]
-        if len(usual) == 1:
-            return usual[0]
-    if guess:
-        return min(found, key=lambda t: (-t.count, t.name))
-    raise DatasetError(
-        f'bag {bag.path}: expected one {role.name} topic, got {_listed(found)}: '
-        f'choose {role.option}'
-    )
-
-
-def missing_topic(bag: Bag, role: Role, what: str) -> DatasetError:
-    """Return the error that a bag has nothing of a role."""
-    return DatasetError(
-        f'no {what} in bag {bag.path}: expected {role.missing}, got {_listed(bag.topics)}'
-    )
-
-
-def _listed(topics: Sequence[Topic]) -> str:
-    return ', '.join(map(str, topics)) or 'no messages'
 
 
 def drifts(frame: str, odometry_frame: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 import sqlite3
@@ -14,7 +15,7 @@ from kbr_localization.datasets.bag_reader import (
     POSE_WITH_COVARIANCE,
     TYPESTORE,
 )
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import sources_of
 from kbr_localization.datasets.run_folder import leave_out_image, new_folder, write_notes
@@ -38,83 +39,66 @@ def write_bag(dataset: Dataset, out: Path | str, storage: str = 'mcap') -> dict[
     reason. `storage`: one of STORAGES. Raises DatasetError when `out` exists, and when no image
     can be read.
     """
+    skipped = Skipped()
     try:
         with new_folder(out) as folder:
             # rosbags makes the folder itself
             folder.rmdir()
             # the newest version that every distribution from Humble on can read
             with Writer(folder, version=8, storage_plugin=STORAGES[storage]) as writer:
-                bag = _BagWriter(writer, dataset)
-                bag.write(dataset)
+                _write_messages(writer, dataset, skipped)
             write_notes(folder, dataset.notes)
     # of a full disk
     except sqlite3.Error as error:
         raise DatasetError(f'cannot write {out}: {error}') from error
-    return bag.skipped
+    return skipped
 
 
-class _BagWriter:
-    """Messages of a run into an open bag."""
+def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
+    """Write the frames one by one, the odometry up to each before it."""
 
-    def __init__(self, writer: Writer, dataset: Dataset) -> None:
-        frame = dataset.reference_frame
-        # readers take no reference poses in a frame of odometry, as somebody may have chosen
-        self._frame = frame if frame and not drifts(frame, ODOMETRY_FRAME) else MAP_FRAME
-        self._writer = writer
-        places = [f'/{camera}/image/compressed' for camera in dataset.cameras]
-        places = places or ['/image/compressed']
-        self._images = [self._topic(place, COMPRESSED) for place in places]
-        self._odometry = self._topic('/odom', ODOMETRY)
-        self._reference: Connection | None = None
-        self.skipped = Skipped()
+    @functools.cache
+    def connection(topic: str, kind: str) -> Connection:
+        return writer.add_connection(topic, kind, typestore=TYPESTORE)
 
-    def write(self, dataset: Dataset) -> None:
-        """Write the frames one by one, the odometry up to each before it."""
-        track, written, images = dataset.odometry.recorded or dataset.odometry, 0, 0
-        for frame in dataset:
-            due = int(np.searchsorted(track.stamps_ns, frame.stamp_ns, side='right'))
-            self._write_odometry(track, slice(written, due))
-            written = due
-            images += self._write_frame(frame)
-        self._write_odometry(track, slice(written, None))
-        if images == 0:
-            raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
-
-    def _write_odometry(self, track: OdometryTrack, part: slice) -> None:
-        for stamp, pose in zip(track.stamps_ns[part].tolist(), track.poses[part], strict=True):
-            fields = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
-            self._write(self._odometry, stamp, ODOMETRY_FRAME, fields)
-
-    def _write_frame(self, frame: Frame) -> int:
-        """Record the images and, where known, the reference pose; return how many images."""
-        stamp_ns, written = frame.stamp_ns, 0
-        for topic, image in zip(self._images, sources_of(frame), strict=True):
-            if image is None:
-                continue
-            try:
-                data = encoded_bytes(image, frame.name)
-            except DatasetError as error:
-                leave_out_image(self.skipped, frame.name, error)
-                continue
-            kind = 'png' if data.startswith(b'\x89PNG') else 'jpeg'
-            fields = {'format': kind, 'data': np.frombuffer(data, np.uint8)}
-            self._write(topic, stamp_ns, CAMERA_FRAME, fields)
-            written += 1
-        if written and frame.reference is not None:
-            # a topic without messages would be no reference
-            topic = self._reference or self._topic('/reference_pose', POSE_WITH_COVARIANCE)
-            self._reference = topic
-            pose = _with_covariance(frame.reference, 1e-6)
-            self._write(topic, stamp_ns, self._frame, {'pose': pose})
-        return written
-
-    def _topic(self, name: str, type_name: str) -> Connection:
-        return self._writer.add_connection(name, type_name, typestore=TYPESTORE)
-
-    def _write(self, topic: Connection, stamp_ns: int, frame: str, fields: dict[str, Any]) -> None:
+    def write(topic: str, kind: str, stamp_ns: int, frame_id: str, **fields: Any) -> None:
         stamp = {'sec': stamp_ns // 10**9, 'nanosec': stamp_ns % 10**9}
-        message = _make(topic.msgtype, {'header': {'stamp': stamp, 'frame_id': frame}, **fields})
-        self._writer.write(topic, stamp_ns, TYPESTORE.serialize_cdr(message, topic.msgtype))
+        message = _make(kind, {'header': {'stamp': stamp, 'frame_id': frame_id}, **fields})
+        data = TYPESTORE.serialize_cdr(message, kind)
+        writer.write(connection(topic, kind), stamp_ns, data)
+
+    def write_odometry(part: slice) -> None:
+        for stamp_ns, pose in zip(track.stamps_ns[part].tolist(), track.poses[part], strict=True):
+            posed = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
+            write('/odom', ODOMETRY, stamp_ns, ODOMETRY_FRAME, **posed)
+
+    # readers take no reference poses in a frame of odometry, as somebody may have chosen
+    named = dataset.reference_frame
+    map_frame = named if named and not drifts(named, ODOMETRY_FRAME) else MAP_FRAME
+    topics = [f'/{camera}/image/compressed' for camera in dataset.cameras]
+    topics = topics or ['/image/compressed']
+    track, done, images = dataset.odometry.recorded or dataset.odometry, 0, 0
+    for frame in dataset:
+        due = int(np.searchsorted(track.stamps_ns, frame.stamp_ns, side='right'))
+        write_odometry(slice(done, due))
+        done, before = due, images
+        for topic, image in zip(topics, sources_of(frame), strict=True):
+            try:
+                data = b'' if image is None else encoded_bytes(image, frame.name)
+            except DatasetError as error:
+                leave_out_image(skipped, frame.name, error)
+                continue
+            if data:
+                kind = 'png' if data.startswith(b'\x89PNG') else 'jpeg'
+                sent = {'format': kind, 'data': np.frombuffer(data, np.uint8)}
+                write(topic, COMPRESSED, frame.stamp_ns, CAMERA_FRAME, **sent)
+                images += 1
+        if images > before and frame.reference is not None:
+            posed = {'pose': _with_covariance(frame.reference, 1e-6)}
+            write('/reference_pose', POSE_WITH_COVARIANCE, frame.stamp_ns, map_frame, **posed)
+    write_odometry(slice(done, None))
+    if images == 0:
+        raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
 
 
 def _make(type_name: str, fields: dict[str, Any]) -> Any:

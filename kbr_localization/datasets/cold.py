@@ -1,32 +1,36 @@
-"""Runs in the format of COLD, the CoSy localization database (Pronobis and Caputo, IJRR 2009)."""
+"""
+Runs in the format of COLD, the CoSy localization database (Pronobis and Caputo, IJRR 2009).
+
+They are read, written as a whole, or recorded image by image.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+import errno
+import itertools
 import math
+import os
 from pathlib import Path
 import re
 from typing import NamedTuple
+import weakref
 
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes, ImageFile
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
+    NOTES,
     read_notes,
-    with_notes,
     WITHOUT_POSES,
     write_notes,
 )
 from kbr_localization.datasets.tables import FARTHEST_M, read_table
-from kbr_localization.datasets.tracks import (
-    make_track,
-    pause_notes,
-    refuse_repeated_times,
-    select_images,
-    without_jumps,
-)
+from kbr_localization.datasets.tracks import make_track, refuse_repeated_times, Run
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray, wrap_angle
 from kbr_localization.trajectory import LATEST_S
 import numpy as np
@@ -39,6 +43,8 @@ PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
 DRAWN = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
+PART = '.part'
+"""Ending of an image that is being written."""
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
 _IMAGE_NAME = re.compile(
@@ -47,21 +53,14 @@ _IMAGE_NAME = re.compile(
 )
 
 
-class ImageName(NamedTuple):
-    """Stamp in nanoseconds and reference pose (3,), or None, of the name of an image."""
+class StampedPose(NamedTuple):
+    """Stamp in nanoseconds and pose (3,) of an image, or None, or of the odometry."""
 
     stamp_ns: int
-    reference: FloatArray | None
+    pose: FloatArray | None
 
 
-class OdometryLine(NamedTuple):
-    """Stamp in nanoseconds and pose (3,) in the odometry frame."""
-
-    stamp_ns: int
-    pose: FloatArray
-
-
-def parse_image_name(name: str) -> ImageName:
+def parse_image_name(name: str) -> StampedPose:
     """
     Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`; the pose may be missing.
 
@@ -72,7 +71,7 @@ def parse_image_name(name: str) -> ImageName:
         raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
     seconds, fraction, *pose = match.groups()
     stamp_ns = _stamp_ns(int(seconds), int((fraction or '0').ljust(9, '0')))
-    return ImageName(stamp_ns, None if pose[0] is None else _pose(*map(float, pose)))
+    return StampedPose(stamp_ns, None if pose[0] is None else _pose(*map(float, pose)))
 
 
 def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
@@ -92,7 +91,7 @@ def parse_place(words: Sequence[str]) -> tuple[str, str]:
     return words[0], words[1]
 
 
-def parse_odometry(words: Sequence[str]) -> OdometryLine:
+def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
     """
     Parse `0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0`; raises ValueError otherwise.
 
@@ -108,7 +107,7 @@ def parse_odometry(words: Sequence[str]) -> OdometryLine:
         raise ValueError(f'expected {form}, got {" ".join(words)[:80]!r}') from error
     if not 0 <= microseconds < 10**6:
         raise ValueError(f'expected microseconds in [0, 999999], got {microseconds}')
-    return OdometryLine(_stamp_ns(seconds, microseconds * 1000), _pose(x, y, theta))
+    return _stamp_ns(seconds, microseconds * 1000), _pose(x, y, theta)
 
 
 def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
@@ -133,7 +132,7 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
     return np.array([x, y, float(wrap_angle(angle))])
 
 
-class ColdRun(Dataset):
+class ColdRun(Run):
     """
     A run of COLD: images with the reference pose in their names, odometry, place labels.
 
@@ -144,9 +143,7 @@ class ColdRun(Dataset):
     """
 
     def __init__(self, path: Path | str, camera: str | None = None) -> None:
-        self.path = Path(path)
-        self.name = self.path.resolve().name
-        self.skipped = Skipped()
+        self.path, skipped = Path(path), Skipped()
         self._folder = _camera_folder(self.path, camera)
         files, places = sorted(self._folder.iterdir()), self.path / PLACES
         if not files and places.is_file() and not places.stat().st_size:
@@ -154,58 +151,46 @@ class ColdRun(Dataset):
                 f'no image was recorded in {self.path}: each needs a pose that is near in time; '
                 'the log of the recorder says what did not come'
             )
-        self.odometry, notes = self._read_odometry()
-        lines = read_table(places, parse_place, self.skipped) if places.is_file() else []
+        odometry = _read_odometry(self.path / ODOMETRY, skipped)
+        lines = read_table(places, parse_place, skipped) if places.is_file() else []
         self._labels = dict(line for line in lines if line is not None)
-        self._named = self._parse_names(files)
+        self._named = dict[str, StampedPose]()
+        for file in files:
+            if file.suffix.lower() in IMAGE_SUFFIXES:
+                try:
+                    self._named[file.name] = parse_image_name(file.name)
+                except ValueError as error:
+                    skipped.add('bad image name', error)
         missing = len(self._labels.keys() - self._named.keys())
-        self.skipped.add('listed in places.lst but missing', number=missing)
+        skipped.add('listed in places.lst but missing', number=missing)
         if not self._named:
             raise DatasetError(
                 f'no images in {self._folder}: expected names like '
                 f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
-                + ''.join(f', {count} {reason}' for reason, count in self.skipped.items())
+                + ''.join(f', {count} {reason}' for reason, count in skipped.items())
             )
-        images = [(image.stamp_ns, name) for name, image in self._named.items()]
-        self._names, self.stamps_ns, self._odometry_poses = select_images(
-            str(self._folder), images, self.odometry, self.skipped
-        )
-        notes += pause_notes(self.odometry, self.stamps_ns)
-        self.notes = with_notes(read_notes(self.path), notes)
+        self._names = list(self._named)
+        stamps = [image.stamp_ns for image in self._named.values()]
+        name, notes = self.path.resolve().name, read_notes(self.path)
+        super().__init__(name, stamps, odometry, skipped, notes=notes)
 
-    def __len__(self) -> int:
-        return len(self._names)
+    def _frame(
+        self, place: int, stamp_ns: int, odometry: FloatArray, reference: FloatArray | None
+    ) -> Frame:
+        name = self._names[place]
+        known = None if WITHOUT_POSES in self.notes else self._named[name].pose
+        image = ImageFile(self._folder / name)
+        return Frame(stamp_ns, image, odometry, known, name, self._labels.get(name, ''))
 
-    def __getitem__(self, index: int) -> Frame:
-        name = self._names[index]
-        return Frame(
-            stamp_ns=int(self.stamps_ns[index]),
-            image=ImageFile(self._folder / name),
-            odometry=self._odometry_poses[index],
-            reference=None if WITHOUT_POSES in self.notes else self._named[name].reference,
-            name=name,
-            label=self._labels.get(name, ''),
-        )
 
-    def _read_odometry(self) -> tuple[OdometryTrack, tuple[str, ...]]:
-        path = self.path / ODOMETRY
-        if not path.is_file():
-            raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
-        lines = read_table(path, parse_odometry, self.skipped)
-        # identical stamps do no harm
-        stamps = list(dict.fromkeys(line.stamp_ns for line in lines if line))
-        refuse_repeated_times(f'{path}: the times', stamps)
-        return without_jumps(make_track(lines, self.skipped, f'in {ODOMETRY.name}'))
-
-    def _parse_names(self, files: Sequence[Path]) -> dict[str, ImageName]:
-        names = {}
-        for file in files:
-            if file.suffix.lower() in IMAGE_SUFFIXES:
-                try:
-                    names[file.name] = parse_image_name(file.name)
-                except ValueError as error:
-                    self.skipped.add('bad image name', error)
-        return names
+def _read_odometry(path: Path, skipped: Skipped) -> OdometryTrack:
+    if not path.is_file():
+        raise DatasetError(f'no odometry in {path.parents[1]}: expected the file {ODOMETRY}')
+    lines = [line for line in read_table(path, parse_odometry, skipped) if line is not None]
+    stamps, poses = zip(*lines, strict=True)
+    # identical stamps do no harm
+    refuse_repeated_times(f'{path}: the times', list(dict.fromkeys(stamps)))
+    return make_track(stamps, poses, skipped, f'in {ODOMETRY.name}')
 
 
 def write_cold_run(
@@ -285,3 +270,152 @@ def cameras_in(path: Path) -> list[str]:
 def folder_of(camera: str) -> str:
     """Name of the folder of a camera, which may be given with or without its ending."""
     return camera if camera.endswith(SUFFIX) else camera + SUFFIX
+
+
+class ColdRecording:
+    """
+    Append images and odometry to a run folder, new or existing, for one camera or several.
+
+    An image appears under its name when it is complete, its line of places.lst after it; whoever
+    kills the process loses at most the image being written. What a full disk cuts off is taken
+    back, so that it can be tried again. `last_image` and `last_odometry` are the latest of an
+    existing run, or None. Raises DatasetError when the folder holds something else, cannot be
+    written, or is recorded into by another process.
+    """
+
+    def __init__(self, path: Path | str, *cameras: str) -> None:
+        self.path = Path(path)
+        self.cameras = tuple(folder_of(camera) for camera in cameras or CAMERAS[:1])
+        places, odometry = self.path / PLACES, self.path / ODOMETRY
+        self._check_foreign()
+        with self._as_dataset_errors():
+            folders = [self.path / camera for camera in self.cameras]
+            for folder in (*folders, places.parent, odometry.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            claimed = places.open('ab')
+            self.close = weakref.finalize(self, claimed.close)
+            try:
+                taken = f'{self.path} is being recorded into: stop the other recorder, or give'
+                claim(claimed, DatasetError(f'{taken} another folder'))
+            except DatasetError:
+                self.close()
+                raise
+            _remove_unfinished_line(places)
+            _remove_unfinished_line(odometry)
+            for unfinished in itertools.chain(*(folder.glob(f'*{PART}') for folder in folders)):
+                unfinished.unlink()
+            images = list[StampedPose]()
+            for file in folders[0].iterdir():
+                with suppress(ValueError):
+                    images.append(parse_image_name(file.name))
+            recorded = odometry.is_file() and odometry.stat().st_size > 0
+            lines = read_table(odometry, parse_odometry, Skipped()) if recorded else []
+        self.count = len(images)
+        self.last_image = max(images, key=lambda image: image.stamp_ns, default=None)
+        samples = [StampedPose(*line) for line in lines if line is not None]
+        self.last_odometry = max(samples, key=lambda sample: sample.stamp_ns, default=None)
+
+    def set_poses(self, known: bool) -> None:
+        """Note whether the poses are known; raises DatasetError for a run of the other kind."""
+        noted = WITHOUT_POSES in read_notes(self.path)
+        if known is noted and (noted or self.count):
+            was, of = ('without', 'none') if noted else ('with', 'all')
+            raise DatasetError(
+                f'{self.path} has {self.count} images that were recorded {was} poses, and readers '
+                f'take the poses of {of}: give another folder to record '
+                f'{"with" if known else "without"} them'
+            )
+        if not known:
+            with self._as_dataset_errors():
+                write_notes(self.path, [WITHOUT_POSES])
+
+    def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
+        """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
+        with self._as_dataset_errors():
+            text = ''.join(format_odometry(*sample) for sample in samples)
+            _append(self.path / ODOMETRY, text)
+
+    def append_image(
+        self,
+        stamp_ns: int,
+        reference: FloatArray | None,
+        encoded: bytes | Sequence[bytes],
+        label: str = 'unknown',
+    ) -> Path:
+        """
+        Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
+
+        With several cameras one for each. Append the odometry up to it before, or a reader finds
+        none for it. Returns the path of the first image.
+        """
+        name = format_image_name(stamp_ns, reference)
+        images = [encoded] if isinstance(encoded, bytes) else encoded
+        with self._as_dataset_errors():
+            for camera, data in zip(self.cameras, images, strict=True):
+                part = self.path / camera / (name + PART)
+                try:
+                    part.write_bytes(data)
+                    part.rename(self.path / camera / name)
+                finally:
+                    part.unlink(missing_ok=True)
+            _append(self.path / PLACES, f'{name} {label_word(label)}\n')
+        self.count += 1
+        self.last_image = StampedPose(stamp_ns, reference)
+        return self.path / self.cameras[0] / name
+
+    def _check_foreign(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise DatasetError(f'{self.path} is a file: expected a folder to record into')
+        found = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+        known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
+        for name in found:
+            if name not in known and not name.endswith(SUFFIX):
+                raise DatasetError(
+                    f'{self.path} holds {name!r} and is no COLD run: '
+                    'give a new folder, or a run to go on with'
+                )
+        # readers of the cameras of COLD take no others
+        there = [c for c in found if c.endswith(SUFFIX) and any((self.path / c).glob('*'))]
+        if len({camera in CAMERAS for camera in (*there, *self.cameras)}) > 1:
+            raise DatasetError(
+                f'{self.path} holds images of {", ".join(there)}: give a new folder to record '
+                f'{", ".join(self.cameras)}'
+            )
+
+    @contextmanager
+    def _as_dataset_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = ''
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                remedy = 'it was moved or removed: put it back, or '
+            elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                remedy = 'free some space, or '
+            raise DatasetError(
+                f'cannot record into {self.path}: {error.strerror or error}: {remedy}choose '
+                'another folder'
+            ) from error
+
+
+def _append(path: Path, text: str) -> None:
+    """Write all of a text at the end of a file, or nothing of it."""
+    with path.open('ab', buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        left = memoryview(text.encode())
+        try:
+            while left:
+                written = file.write(left)
+                left = left[written:]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def _remove_unfinished_line(path: Path) -> None:
+    """Remove a last line that a kill or a power cut left without its end."""
+    if path.is_file():
+        content = path.read_bytes()
+        if not content.endswith(b'\n'):
+            os.truncate(path, content.rfind(b'\n') + 1)

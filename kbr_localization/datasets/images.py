@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import os
 from pathlib import Path
 import struct
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 import zlib
 
 import cv2
@@ -59,19 +59,6 @@ NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
 """Encodings of depth, temperature and the like, which have no scale of brightness."""
 
 
-@runtime_checkable
-class EncodedImage(Protocol):
-    """A lazy image that can also give its compressed bytes, so that copies lose nothing."""
-
-    def __call__(self) -> Image:
-        """Return the image; raises DatasetError when it cannot be decoded."""
-        ...
-
-    def encoded(self) -> bytes:
-        """Return the JPEG or PNG bytes; raises DatasetError when they cannot be read."""
-        ...
-
-
 @dataclass(frozen=True)
 class ImageFile:
     """A lazy image on disk."""
@@ -82,7 +69,7 @@ class ImageFile:
         """Read and decode the file; raises DatasetError."""
         return decode_image(self.encoded(), str(self.path))
 
-    def encoded(self) -> bytes:
+    def encoded(self, quality: int = 95) -> bytes:
         """Return the file's bytes; raises DatasetError."""
         try:
             return read_file(self.path, LARGEST_FILE)
@@ -90,6 +77,34 @@ class ImageFile:
             raise DatasetError(
                 f'cannot read image {self.path}: {error.strerror}: restore or delete the file'
             ) from error
+
+
+@dataclass(frozen=True)
+class MessageImage:
+    """
+    A lazy image of a sensor_msgs/Image or CompressedImage of rclpy or of a bag.
+
+    `name`: used in messages.
+    """
+
+    message: Any
+    name: str = 'message'
+
+    def __call__(self) -> Image:
+        """Decode or convert the message; raises DatasetError."""
+        m = self.message
+        if hasattr(m, 'format'):
+            return decode_image(self.encoded(), self.name)
+        layout = (m.encoding, m.height, m.width, m.step, m.data)
+        return decode_raw_image(*layout, self.name, bool(m.is_bigendian))
+
+    def encoded(self, quality: int = 95) -> bytes:
+        """Return the bytes of a compressed message, else of a new JPEG; raises DatasetError."""
+        if not hasattr(self.message, 'format'):
+            return encode_jpeg(self(), self.name, quality)
+        # image_transport begins with the encoding of the raw image: '16UC1; png compressed'
+        _refuse_measurements(self.message.format.partition(';')[0].strip(), self.name)
+        return bytes(self.message.data)
 
 
 def check_size(width: int, height: int, name: str) -> None:
@@ -154,11 +169,11 @@ def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 
     Raises DatasetError for bytes that are no whole JPEG or PNG: a file under the name of an image
     could be any file.
     """
-    if isinstance(image, EncodedImage):
-        data = image.encoded()
-        _checked_size(data, name)
-        return data
-    return encode_jpeg(image() if callable(image) else image, name, quality)
+    if not hasattr(image, 'encoded'):
+        return encode_jpeg(image() if callable(image) else image, name, quality)
+    data: bytes = image.encoded(quality)
+    _checked_size(data, name)
+    return data
 
 
 def decode_raw_image(
@@ -213,16 +228,6 @@ def decode_raw_image(
             f'image {name}: {width}x{height} {encoding} cannot be converted ({error.err}): '
             'expected an even width; set the camera driver to one'
         ) from error
-
-
-def check_compressed_format(stated: str, name: str) -> None:
-    """
-    Raise DatasetError for a compressed image of measurements, as depth.
-
-    `stated`: the format of the message, which image_transport begins with the encoding of the raw
-    image, as in '16UC1; png compressed'.
-    """
-    _refuse_measurements(stated.partition(';')[0].strip(), name)
 
 
 def _refuse_measurements(encoding: str, name: str) -> None:

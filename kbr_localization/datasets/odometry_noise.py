@@ -116,14 +116,6 @@ def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTra
     return OdometryTrack(stamps, se2.chain(random_origin(rng), reported))
 
 
-def odometry_note(seed: int) -> str:
-    """Say that the odometry was made."""
-    return (
-        'odometry made from the truth with errors as large as those of COLD '
-        f'(seed {seed}): the run has none of its own'
-    )
-
-
 def _regular(stamps_ns: se2.StampArray) -> se2.StampArray:
     """Stamps at 20 Hz, fewer over a very long span, and the last one."""
     first, last = int(stamps_ns[0]), int(stamps_ns[-1])

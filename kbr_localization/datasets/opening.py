@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from kbr_localization.datasets import public_formats as public
 from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun
-from kbr_localization.datasets.frame import Dataset
+from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.multi_camera import camera_names, MultiCameraRun, TOLERANCE
-from kbr_localization.datasets.public_formats import (
-    FORMATS,
-    image_files,
-    ImageRun,
-    read_traverse,
-)
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
 BAG_METADATA = 'metadata.yaml'
-COLD, BAG, TRAVERSE = 'a COLD run', 'a bag', 'a folder of images (with --spacing)'
+
+
+def _is_bag(path: Path) -> bool:
+    files = path.iterdir() if path.is_dir() else [path]
+    return any(file.name == BAG_METADATA or file.suffix in BAG_SUFFIXES for file in files)
+
+
+class Format(NamedTuple):
+    """
+    A kind of run: its name, whether a path holds one, what reads it, the cameras that it has.
+
+    `read`: of public formats, with a camera of `cameras`, by default the first.
+    """
+
+    name: str
+    holds: Callable[[Path], bool]
+    read: Callable[[Path, str | None, Skipped], public.Listing] | None = None
+    cameras: Callable[[Path], list[str]] = lambda path: []
+
+
+COLD = Format(
+    f'a COLD run (a folder that holds {" or ".join(CAMERAS)})',
+    lambda path: path.is_dir() and bool(cameras_in(path)),
+)
+BAG = Format(
+    f'a bag (a folder with {BAG_METADATA}, or a file {" or ".join(BAG_SUFFIXES)})', _is_bag
+)
+TRAVERSE = Format(
+    'a folder of images (with --spacing)',
+    lambda path: path.is_dir() and bool(public.image_files(path)),
+)
+FORMATS = (
+    COLD,
+    BAG,
+    Format(
+        'a TUM RGB-D sequence (rgb.txt)',
+        lambda path: (path / 'rgb.txt').is_file(),
+        public.read_tum_rgbd,
+    ),
+    Format(
+        'a EuRoC sequence (mav0/cam0)',
+        lambda path: bool(public.euroc_cameras(path)),
+        public.read_euroc,
+        public.euroc_cameras,
+    ),
+    Format(
+        'a KITTI odometry sequence (image_0)',
+        lambda path: bool(public.kitti_cameras(path)),
+        public.read_kitti,
+        public.kitti_cameras,
+    ),
+    Format(
+        'a sequence of 7-Scenes (frame-000000.color.png)',
+        lambda path: any(path.glob(f'frame-*{public.SCENE_IMAGE}')),
+        public.read_seven_scenes,
+    ),
+    Format(
+        f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
+        lambda path: any((path / name).is_file() for name in public.FOLDER_POSES),
+        public.read_image_folder,
+    ),
+    TRAVERSE,
+)
 
 
 def open_dataset(
@@ -45,67 +103,52 @@ def open_dataset(
     where = Path(path)
     if not where.exists():
         raise DatasetError(f'no such run: {where}: expected the folder of a run, or a bag')
-    kind = _kind_of(where)
-    if (odometry_topic or reference_topic) and kind != BAG:
-        raise DatasetError(
-            f'{where} is {kind}: expected no --odometry-topic or --reference-topic, which '
-            'are for bags'
-        )
-    if spacing is not None and kind != TRAVERSE:
-        raise DatasetError(
-            f'{where} is {kind}: expected no --spacing, which is for folders of images '
-            'without poses'
-        )
+    form = _format_of(where)
+    for option, given, meant in (
+        ('--odometry-topic', odometry_topic, BAG),
+        ('--reference-topic', reference_topic, BAG),
+        ('--spacing', spacing, TRAVERSE),
+    ):
+        if given is not None and form is not meant:
+            raise DatasetError(
+                f'{where} is {form.name}: expected no {option}, which is for {meant.name}'
+            )
 
     def open_one(camera: str | None) -> Dataset:
-        if kind == COLD:
+        if form is COLD:
             return ColdRun(where, camera)
-        if kind == BAG:
+        if form is BAG:
             # rosbags is an optional dependency, needed for bags only
             from kbr_localization.datasets.rosbag import BagRun  # noqa: PLC0415
 
             return BagRun(where, camera, odometry_topic, reference_topic, guess)
-        known = next((known for known in FORMATS if known.name == kind), None)
-        there = known.cameras(where) if known else []
+        there, skipped = form.cameras(where), Skipped()
         if camera is not None and camera not in there:
             raise DatasetError(
                 f'{where}: no camera {camera!r}: expected {" or ".join(there) or "no --cameras"}'
             )
-        listing = known.read(where, camera) if known else read_traverse(where, spacing)
-        return ImageRun(listing, odometry_seed)
+        if form.read is None:
+            listing = public.read_traverse(where, spacing, skipped)
+        else:
+            listing = form.read(where, camera, skipped)
+        return public.ImageRun(listing, skipped, odometry_seed)
 
-    chosen = cameras or (_usual_cameras(where) if kind == COLD else [])
+    chosen = cameras or (_usual_cameras(where) if form is COLD else [])
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
     return MultiCameraRun(camera_names(chosen), [open_one(c) for c in chosen], tolerance)
 
 
-def _kind_of(path: Path) -> str:
-    """Name the kind of run that a path holds; raises DatasetError for none."""
-    if kind := _run_kind(path):
-        return kind
-    if path.is_dir() and image_files(path):
-        return TRAVERSE
-    inside = sorted(path.iterdir()) if path.is_dir() else ()
-    run = next((inner for inner in inside if inner.is_dir() and _run_kind(inner)), None)
-    expected = (
-        f'a COLD run (a folder that holds {" or ".join(CAMERAS)}), a bag (a folder with '
-        f'{BAG_METADATA}, or a file {" or ".join(BAG_SUFFIXES)}), '
-        f'{", ".join(known.name for known in FORMATS)} or {TRAVERSE}'
-    )
-    raise DatasetError(
-        f'{path} is no run: expected {f"one of the runs in it, as {run}" if run else expected}'
-    )
-
-
-def _run_kind(path: Path) -> str | None:
-    if not path.is_dir():
-        return BAG if path.suffix in BAG_SUFFIXES else None
-    if cameras_in(path):
-        return COLD
-    if any(file.name == BAG_METADATA or file.suffix in BAG_SUFFIXES for file in path.iterdir()):
-        return BAG
-    return next((known.name for known in FORMATS if known.holds(path)), None)
+def _format_of(path: Path) -> Format:
+    """Return the format of the run that a path holds; raises DatasetError for none."""
+    if form := next((form for form in FORMATS if form.holds(path)), None):
+        return form
+    expected = ', '.join(form.name for form in FORMATS)
+    for inner in sorted(path.iterdir()) if path.is_dir() else ():
+        if inner.is_dir() and any(form.holds(inner) for form in FORMATS if form is not TRAVERSE):
+            expected = f'one of the runs in it, as {inner}'
+            break
+    raise DatasetError(f'{path} is no run: expected {expected}')
 
 
 def _usual_cameras(path: Path) -> list[str]:

@@ -84,19 +84,14 @@ def checked_rotation(matrix: ArrayLike) -> FloatArray:
 
 
 def floor_pose(position: Any, orientation: Any) -> FloatArray:
-    """Project objects with fields x, y, z and x, y, z, w, as `planar_pose` does."""
-    q = orientation
-    rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
-    return project_pose((position.x, position.y, position.z), rotation)
-
-
-def planar_pose(pose: Any) -> FloatArray:
     """
-    Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.
+    Project objects with fields x, y, z and x, y, z, w, as of geometry_msgs, onto the floor.
 
     Raises DatasetError for numbers that are not finite and for a quaternion that is none.
     """
-    return floor_pose(pose.position, pose.orientation)
+    q = orientation
+    rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
+    return project_pose((position.x, position.y, position.z), rotation)
 
 
 def read_table(
@@ -140,13 +135,17 @@ def numbers(words: Sequence[str], count: int) -> list[float]:
         raise ValueError(f'expected numbers, got {" ".join(words)[:60]!r}') from error
 
 
-def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
-    """
-    Read lines of `seconds x y z qx qy qz qw`, poses in a world with z up, as a track by time.
+def read_track(
+    path: Path, parse: Callable[[list[str]], tuple[int, FloatArray]], skipped: Skipped
+) -> OdometryTrack:
+    """Read lines of a stamp and a pose (3,) as a track by time; raises and counts as above."""
+    lines = [line for line in read_table(path, parse, skipped) if line is not None]
+    stamps, poses = zip(*lines, strict=True)
+    return make_track(stamps, poses, skipped, f'in {path.name}')
 
-    Lines that are no pose, and all but the first of equal stamps, are counted in `skipped`.
-    Raises DatasetError when the file cannot be read or no line can be used.
-    """
+
+def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
+    """Read lines of `seconds x y z qx qy qz qw`, poses in a world with z up, as a track."""
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
         if len(words) != 8:  # more are of decimal commas
@@ -155,7 +154,7 @@ def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Od
         rotation = quaternion_rotation(*quaternion)
         return parse_seconds(words[0]), project_pose((x, y, z), rotation, forward=forward)
 
-    return make_track(read_table(path, parse, skipped), skipped, f'in {path.name}')
+    return read_track(path, parse, skipped)
 
 
 def stamp_of_nanoseconds(text: str) -> int:
@@ -171,13 +170,6 @@ def require(path: Path, what: str) -> Path:
     if not path.exists():
         raise DatasetError(f'no {path.name} in {path.parent}: expected {what}')
     return path
-
-
-def listed_file(folder: Path, name: str) -> Path:
-    """Path of a file that a list names; raises ValueError for one outside of the folder."""
-    if Path(name).is_absolute() or '..' in Path(name).parts:
-        raise ValueError(f'expected files in {folder}, got {name[:80]!r}')
-    return folder / name
 
 
 def load_yaml(text: str) -> Any:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-Item = TypeVar('Item')
 
 LONGEST_GAP_NS = 10**9
 FARTHEST_GAP_M = 0.3
@@ -42,7 +40,8 @@ class StampedRows:
     """
     Stamped rows of numbers of the messages of a topic, of which a bag may have millions.
 
-    A message without a stamp has its time of recording.
+    `kind`: of the numbers, as for `array.array`. A message without a stamp has its time of
+    recording.
     """
 
     def __init__(self, kind: str = 'd') -> None:
@@ -55,62 +54,94 @@ class StampedRows:
         self._unstamped.append(not stamp_ns)
         self._rows.extend(row)
 
-    def of_one_clock(self) -> tuple[list[tuple[int, NDArray[Any]]], int]:
+    def of_one_clock(self) -> tuple[StampArray, NDArray[Any], int]:
         """
-        Return stamps with rows in the order of recording, and how many were left out.
+        Return stamps (n,) and rows (n, k) in the order of recording, and how many were left out.
 
         These have times of recording of another clock: in a simulation stamps begin at zero, and
         messages sent before the first clock message have none, while the recorder uses the clock
         of the computer.
         """
-        if not self._stamps:
-            return [], 0
         stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
+        if not len(stamps):
+            return stamps, np.zeros((0, 0)), 0
         rows = np.reshape(self._rows, (len(stamps), -1))
         known = stamps if unstamped.all() else stamps[~unstamped]
         near = (stamps >= known.min() - SAME_CLOCK_NS) & (stamps <= known.max() + SAME_CLOCK_NS)
-        kept = list(zip(stamps[near].tolist(), rows[near], strict=True))
-        return kept, len(stamps) - len(kept)
+        return stamps[near], rows[near], int(np.sum(~near))
 
 
 def make_track(
-    samples: Iterable[tuple[int, FloatArray] | None], skipped: Skipped, where: str
+    stamps_ns: ArrayLike, poses: ArrayLike, skipped: Skipped, where: str
 ) -> OdometryTrack:
     """
-    Sort samples (stamp, pose (3,)) by time; of equal stamps the first counts.
+    Sort stamps (n,) and poses (n, 3) by time; of equal stamps the first counts.
 
-    None is passed over. The others of equal stamps are counted as repeated `where` they stand.
+    The others are counted as repeated `where` they stand.
     """
-    stamps, poses = zip(*(sample for sample in samples if sample is not None), strict=True)
-    unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
-    skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
-    return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
+    stamps = np.asarray(stamps_ns, dtype=np.int64)
+    unique, first = np.unique(stamps, return_index=True)
+    skipped.add(f'repeated stamp {where}', number=stamps.size - unique.size)
+    return OdometryTrack(unique, np.asarray(poses, dtype=np.float64)[first])
 
 
-def select_images(
-    run: str,
-    images: Iterable[tuple[int, Item]],
-    odometry: OdometryTrack,
-    skipped: Skipped,
-    lacking: str = 'odometry',
-) -> tuple[list[Item], StampArray, FloatArray]:
+class Run(Dataset):
     """
-    Keep one image (stamp, item) per stamp within the span of the odometry; count the others.
+    One image per stamp within the span of an odometry, which is freed of its jumps.
 
-    Returns the items in order of time, their stamps (n,) and odometry (n, 3). `lacking`: what
-    images outside of it have none of. Raises DatasetError when none is left.
+    `given_ns`: stamps of all images. Those that are left have `stamps_ns` (n,), in order of time;
+    the others are counted in `skipped`. `reference`: the known poses, where they are a track.
+    `made`: the odometry was made from them. Raises DatasetError when no image is left.
     """
-    ordered = sorted(images, key=lambda image: image[0])
-    stamps = np.array([stamp for stamp, _ in ordered], dtype=np.int64)
-    first = np.diff(stamps, prepend=-1) > 0
-    covered = (stamps >= odometry.stamps_ns[0]) & (stamps <= odometry.stamps_ns[-1])
-    skipped.add('repeated stamp', number=int(np.sum(~first)))
-    skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
-    kept = np.flatnonzero(first & covered)
-    if not kept.size:
-        raise DatasetError(not_covered(run, stamps, odometry, lacking))
-    poses = se2.interpolate(odometry.stamps_ns, odometry.poses, stamps[kept])
-    return [ordered[index][1] for index in kept], stamps[kept], poses
+
+    def __init__(
+        self,
+        name: str,
+        given_ns: ArrayLike,
+        odometry: OdometryTrack,
+        skipped: Skipped,
+        reference: OdometryTrack | None = None,
+        notes: Sequence[str] = (),
+        made: bool = False,
+    ) -> None:
+        self.name, self.skipped, self._reference = name, skipped, reference
+        self.odometry, jumps = (odometry, ()) if made else without_jumps(odometry)
+        lacking, recorded = 'odometry', self.odometry
+        if made and reference:
+            lacking, recorded = 'true poses', reference
+        given = np.asarray(given_ns, dtype=np.int64)
+        order = np.argsort(given, kind='stable')
+        stamps, span = given[order], self.odometry.stamps_ns[[0, -1]]
+        first = np.diff(stamps, prepend=-1) > 0
+        covered = (stamps >= span[0]) & (stamps <= span[1])
+        skipped.add('repeated stamp', number=int(np.sum(~first)))
+        skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
+        kept = first & covered
+        if not kept.any():
+            raise DatasetError(not_covered(name, stamps, self.odometry, lacking))
+        self.stamps_ns, self._places = stamps[kept], order[kept]
+        self._poses = se2.interpolate(self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns)
+        # a copy of a run has the notes of the run already
+        self.notes = tuple(dict.fromkeys((*notes, *jumps, *pause_notes(recorded, self.stamps_ns))))
+
+    @property
+    def fixes(self) -> OdometryTrack | None:
+        """Return the known poses at their own stamps, or None."""
+        return self._reference or super().fixes
+
+    def __len__(self) -> int:
+        return len(self.stamps_ns)
+
+    def __getitem__(self, index: int) -> Frame:
+        stamp_ns = int(self.stamps_ns[index])
+        reference = known_pose(self._reference, stamp_ns) if self._reference else None
+        return self._frame(int(self._places[index]), stamp_ns, self._poses[index], reference)
+
+    def _frame(
+        self, place: int, stamp_ns: int, odometry: FloatArray, reference: FloatArray | None
+    ) -> Frame:
+        """Return the frame of the image that was given in a place."""
+        raise NotImplementedError
 
 
 def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:
@@ -253,16 +284,16 @@ def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
     )
 
 
-def refuse_repeated_times(what: str, stamps_ns: Sequence[int]) -> None:
+def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
     """
     Raise DatasetError for stamps that, as recorded, go back and over the same times again.
 
     Sorting would interleave two drives. Up to `FEWEST` - 1 stray stamps in a row do no harm.
     """
-    row = 2 * FEWEST - 1
-    if len(stamps_ns) < row:
+    stamps, row = np.asarray(stamps_ns), 2 * FEWEST - 1
+    if stamps.size < row:
         return
-    steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps_ns, row), axis=1)
+    steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps, row), axis=1)
     back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
     if back.size and steady[back[0] :].max() > steady[: back[0]].min():  # noqa: E203
         raise DatasetError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped, TransformStamped
-from kbr_localization.datasets.tables import planar_pose
+from kbr_localization.datasets.tables import floor_pose
 from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.localization.localizer import is_covariance
 from kbr_localization.ros.buffers import SECOND
@@ -73,7 +73,7 @@ def pose_from_message(message: Pose) -> FloatArray:
     Raises RosError for a number that is not finite and for a quaternion far from unit length.
     """
     try:
-        return planar_pose(message)
+        return floor_pose(message.position, message.orientation)
     except DatasetError as error:
         raise RosError(str(error)) from error
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 import math
 import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets.images import (
-    check_compressed_format,
-    decode_image,
-    decode_raw_image,
-    encode_jpeg,
-)
+from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions
@@ -53,34 +47,6 @@ COMPRESSED = '/compressed'
 TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
-
-
-@dataclass(frozen=True)
-class MessageImage:
-    """An image in a raw or compressed message, decoded when called."""
-
-    message: Any
-
-    def __call__(self) -> np.ndarray:
-        """Decode the image; raises DatasetError."""
-        m = self.message
-        if isinstance(m, CompressedImage):
-            check_compressed_format(m.format, self.name)
-            return decode_image(bytes(m.data), self.name)
-        layout = (m.encoding, m.height, m.width, m.step, m.data)
-        return decode_raw_image(*layout, self.name, bool(m.is_bigendian))
-
-    @property
-    def name(self) -> str:
-        """Name of the image in messages."""
-        return f'at {stamp_to_ns(self.message.header.stamp) * 1e-9:.3f} s'
-
-    def as_file(self, quality: int) -> bytes:
-        """Bytes of a JPEG or PNG file, checked to be whole; raises DatasetError."""
-        image = self()
-        if isinstance(self.message, CompressedImage):
-            return bytes(self.message.data)
-        return encode_jpeg(image, self.name, quality)
 
 
 def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
@@ -386,7 +352,7 @@ class Inputs:
         stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
         self._images[camera].saw(stamp_ns, now)
         self._lead.add(stamp_ns, self.odometry.topic.stamp_ns)
-        image = MessageImage(message)
+        image = MessageImage(message, f'at {stamp_ns * 1e-9:.3f} s')
         if not self._active:
             self._matched = now
         elif not self.cameras:

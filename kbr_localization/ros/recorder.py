@@ -17,7 +17,8 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
+from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.files import expanded
@@ -43,7 +44,6 @@ from kbr_localization.ros.diagnostics import (
 from kbr_localization.ros.inputs import (
     Inputs,
     look_at_publishers,
-    MessageImage,
     subscribe,
     TransformListener,
 )
@@ -109,10 +109,10 @@ class RecorderNode(ParameterNode):
     def _subscribe_to_poses(self) -> Topic | None:
         config, listener = self.config, self._listener
         if config.pose_type == 'none':
-            self._recording.without_poses()
+            self._recording.set_poses(known=False)
             self.session.needs_poses = False
             return None
-        self._recording.with_poses()
+        self._recording.set_poses(known=True)
         if config.pose_type != 'tf':
             kind: Any = POSE_MESSAGES[config.pose_type]
             topic = subscribe(self, kind, 'pose', self._take_pose, POSE_QOS)
@@ -167,17 +167,18 @@ class RecorderNode(ParameterNode):
         """JPEG or PNG files, one for each camera; raises DatasetError where one has no image."""
         load = image.load
         sources: tuple[Any, ...] = load.sources if isinstance(load, LazyImages) else (load,)
-        if not all(isinstance(source, MessageImage) for source in sources):
+        if None in sources:
             raise DatasetError('a camera has no image at that moment: expected one of each')
-        return [source.as_file(self.config.jpeg_quality) for source in sources]
+        quality = self.config.jpeg_quality
+        return [encoded_bytes(source, source.name, quality) for source in sources]
 
     def _show(self, image: QueuedImage) -> None:
         last = self._recording.last_image
-        if last is None or last.reference is None:
+        if last is None or last.pose is None:
             return
         self._path.header.frame_id = self.config.global_frame_id
         self._path.header.stamp = ns_to_stamp(image.stamp_ns)
-        self._path.poses.append(pose_to_message(last.reference))
+        self._path.poses.append(pose_to_message(last.pose))
         self._path_publisher.publish(self._path)
 
     def _report(self) -> list[DiagnosticStatus]:

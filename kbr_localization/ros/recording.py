@@ -16,7 +16,7 @@ import threading
 import time
 
 from kbr_localization import se2
-from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.tracks import FEWEST, SLACK
 from kbr_localization.errors import DatasetError
@@ -237,7 +237,7 @@ class RecordingSession:
 
     def _is_due(self, image: QueuedImage, pose: se2.FloatArray) -> bool:
         last = self._recording.last_image
-        if last is None or last.reference is None:
+        if last is None or last.pose is None:
             return True
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
             self._count('not newer than the run')
@@ -247,7 +247,7 @@ class RecordingSession:
                 f'{last.stamp_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
             )
             return False
-        distance, angle = se2.magnitude(se2.between(last.reference, pose))
+        distance, angle = se2.magnitude(se2.between(last.pose, pose))
         spacing = (self.config.spacing_distance, self.config.spacing_angle)
         # a camera that sends just at the spacing must not lose every other image to rounding
         due = bool(distance >= 0.99 * spacing[0] or angle >= 0.99 * spacing[1])
