@@ -84,7 +84,7 @@ def trial(
     seed = int(rng.integers(2**31))
     found = {}
     for name, method in {**METHODS, **OURS}.items():
-        metrics = run_task(kernel_map, [run], seed, Task(method, n, 0))[0]
+        metrics = run_task(kernel_map, [run], seed, Task(method, n, 0))
         whole = found[name] = metrics['position_rmse_m']
         # of a run that was never localized, all of it
         after = metrics['rmse_once_below_1m_m']

@@ -1,4 +1,4 @@
-"""Files that appear as a whole or not at all, and those that grow by lines of JSON."""
+"""Files that appear as a whole or not at all, and claims of those that grow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
-import json
 import os
 from pathlib import Path
 import secrets
@@ -108,23 +107,6 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = 1 << 28) -> 
     data = read_file(path, most)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode('utf-16' if wide else 'utf-8-sig', errors)
-
-
-def read_json_lines(file: BinaryIO) -> list[Any]:
-    """
-    Read the values in the lines of a file that is open for reading and appending.
-
-    What is no JSON is left out; a last line that a crash has cut off is ended, so that the next
-    one begins a new line.
-    """
-    file.seek(0)
-    data, values = file.read(), []
-    for line in data.split(b'\n'):
-        with suppress(ValueError):
-            values.append(json.loads(line))
-    if data and not data.endswith(b'\n'):
-        file.write(b'\n')
-    return values
 
 
 def claim(file: BinaryIO | int, refusal: Exception) -> None:

@@ -478,7 +478,6 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
         ((), ['size 50', '30 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--trials', '0'), ['--trials']),
-        (('--sizes', '1,5', '--methods', 'fkbf'), ['size 1: fkbf learns the motion', 'leave it']),
         (('--set', 'delta=0.1'), ['--map takes the map as it is']),
         (('--train', 'anything'), ['--map takes the map as it is']),
     ],

@@ -1,32 +1,30 @@
-"""The comparison of methods over map sizes, on tiny runs, and figures."""
+"""The comparison of methods over map sizes, on tiny runs; results that are kept; figures."""
 
-import dataclasses
-import itertools
 import json
 
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import EvaluationError
+from kbr_localization.errors import EvaluationError, LocalizationError
 from kbr_localization.evaluation import comparison, figures, run_errors
 from kbr_localization.evaluation.comparison import (
     comparison_rows,
-    ComparisonPlan,
-    complete,
+    complete_metrics,
     random_map,
     Task,
 )
 from kbr_localization.evaluation.described import describe_run, on_given_descriptors
+from kbr_localization.evaluation.journal import kept_results
 from kbr_localization.evaluation.report import ImagePair
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.workers import open_workers
+from kbr_localization.workers import open_workers, Workers
 from matplotlib.figure import Figure
 import numpy as np
 import pytest
 
-PLAN = ComparisonPlan(sizes=(6, 12), trials=2, methods=('kbr', 'nearest'), seed=1)
+PLAN = ('algorithm1', 'nearest'), (6, 12), 2
 
 
 @pytest.fixture(scope='module')
@@ -40,99 +38,94 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def train_map(runs):
-    return build_map([runs[0]], seed=PLAN.seed)
+    return build_map([runs[0]], seed=1)
+
+
+def compare(kernel_map, test, out, plan=PLAN, **options):
+    """Compare methods; times aside, as they differ."""
+    rows = comparison.compare(kernel_map, [test], *plan, out, seed=1, **options)
+    assert all(row.pop('ms_per_frame') > 0 for row in rows)
+    return rows
 
 
 @pytest.fixture(scope='module')
-def compare(train_map):
-    """Compare methods on the map of the first run; times aside, as they differ."""
-
-    def run(test, out, plan=PLAN, **options):
-        rows = comparison.compare(lambda: train_map, ['train'], [test], plan, out, **options)
-        assert all(row.pop('ms_per_frame') > 0 for row in rows)
-        return rows
-
-    return run
-
-
-@pytest.fixture(scope='module')
-def compared(runs, compare, tmp_path_factory):
+def compared(runs, train_map, tmp_path_factory):
     """Return a finished comparison: its folder and rows."""
     out = tmp_path_factory.mktemp('compared') / 'out'
-    return out, compare(runs[1], out)
+    return out, compare(train_map, runs[1], out)
 
 
 def test_a_row_is_what_localizations_of_the_real_run_give(runs, train_map, compared):
-    out, rows = compared
+    _, rows = compared
     named = [(row['method'], row['size'], row['trials']) for row in rows]
-    assert named == [('kbr', 6, 2), ('kbr', 12, 2), ('nearest', 6, 2), ('nearest', 12, 2)]
-    kept = json.loads((out / 'rows.json').read_text())
-    assert [{**row, 'ms_per_frame': 0} for row in rows] == [{**r, 'ms_per_frame': 0} for r in kept]
-    task = Task('nearest', 6, 0)
-    trajectory = localize(random_map(train_map, task, PLAN.seed), runs[1], method='nearest')
-    positions = np.loadtxt(comparison.trajectory_path(out, task, 0))[:, 1:3]
-    np.testing.assert_allclose(positions, trajectory.poses[:, :2], atol=1e-8)
-    assert rows[2]['position_rmse_m_sd'] > 0
+    assert named == [(method, size, 2) for size in PLAN[1] for method in PLAN[0]]
+    found = []
+    for trial in range(2):
+        small = random_map(train_map, Task('nearest', 6, trial), 1)
+        run = localize(small, runs[1], method='nearest')
+        reference = np.array([frame.reference for frame in runs[1]])
+        apart = np.hypot(*(run.poses - reference)[:, :2].T)
+        found.append(np.sqrt(np.mean(apart**2)))
+    assert rows[1]['position_rmse_m_mean'] == pytest.approx(np.mean(found))
+    assert rows[1]['position_rmse_m_sd'] == pytest.approx(np.std(found, ddof=1)) != 0
 
 
-def test_two_processes_find_what_one_finds(runs, compare, compared, tmp_path):
+def test_two_processes_find_what_one_finds(runs, train_map, compared, tmp_path):
     with open_workers(2) as two:
-        assert compare(runs[1], tmp_path / 'out', workers=two) == compared[1]
+        assert compare(train_map, runs[1], tmp_path / 'out', workers=two) == compared[1]
 
 
-def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compare, compared, tmp_path):
+def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, train_map, compared, tmp_path):
     def stop_in_the_middle(what, done, total):
         if what == 'comparing' and done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare(runs[1], tmp_path / 'out', progress=stop_in_the_middle)
-    trials = tmp_path / 'out' / 'trials.jsonl'
-    done = trials.read_text().splitlines()
-    assert len(done) == 4  # the first one is the plan
-    # repeated and damaged lines, and a crash in the middle of one
-    trials.write_bytes('\n'.join([*done, done[1]]).encode() + b'\n{"foo": 1}\n\xff\n{"task": {"m')
-    steps = []
-    rows = compare(runs[1], tmp_path / 'out', progress=lambda *step: steps.append(step))
+        compare(train_map, runs[1], tmp_path, progress=stop_in_the_middle)
+    trials, steps = tmp_path / 'trials.jsonl', []
+    done = trials.read_bytes()
+    assert done.count(b'\n') == 3
+    rows = compare(train_map, runs[1], tmp_path, progress=lambda *step: steps.append(step))
     assert next(step for step in steps if step[0] == 'comparing') == ('comparing', 4, 8)
-    assert trials.read_text('utf-8', 'replace').splitlines()[:4] == done
+    assert trials.read_bytes().startswith(done)
     assert rows == compared[1]
 
 
-def test_a_folder_of_another_comparison_is_refused(runs, compare, compared, tmp_path, monkeypatch):
-    out, _ = compared
-    with pytest.raises(EvaluationError, match='another comparison'):
-        compare(runs[1], out, dataclasses.replace(PLAN, trials=3))
-    # a run of the same name and length, as COLD's runs of two buildings
-    other = write_tiny_cold_run(tmp_path / runs[1].name, frames=len(runs[1]) + 1)
-    min((other / 'std_cam').iterdir()).unlink()
-    assert len(open_dataset(other)) == len(runs[1])
-    with pytest.raises(EvaluationError, match='another comparison'):
-        compare(open_dataset(other), out)
-    monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
-    with pytest.raises(EvaluationError, match='code of this package'):
-        compare(runs[1], out)
+def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
+    path = tmp_path / 'kept.jsonl'
 
+    def results(conditions, tasks, fresh=False):
+        asked = []
+        with kept_results(path, conditions, fresh) as run:
+            found = run(lambda n: asked.append(n) or [n, 0.1], tasks, Workers(), asked.append)
+        assert found == [[n, 0.1] for n in tasks]
+        return asked
 
-def test_two_processes_cannot_be_at_one_comparison(runs, compare, tmp_path):
-    with pytest.raises(EvaluationError, match='in use'):
-        compare(runs[1], tmp_path / 'o', progress=lambda *_: compare(runs[1], tmp_path / 'o'))
+    assert results({'seed': 1}, [3, 1]) == [3, 1, 1, 2]  # each task, and how many are done
+    # repeated and damaged lines, and one that a crash has cut off
+    line = path.read_bytes().splitlines(keepends=True)[0]
+    path.write_bytes(path.read_bytes() + line + b'{"key": 1}\n[2]\n\xff\n{"key": "m')
+    assert results({'seed': 1}, [1, 2, 3]) == [2, 3]
+    assert results({'seed': 1}, [1, 2, 3]) == []
+    assert results({'seed': 2}, [1]) == [1, 1]
+    assert results({'seed': 2}, [1], fresh=True) == [1, 1]
+    assert len(path.read_text().splitlines()) == 1
+    with kept_results(path, 1), pytest.raises(EvaluationError, match='in use'):
+        results(1, [])
 
 
 @pytest.mark.parametrize(
-    ('change', 'message'),
+    ('plan', 'message'),
     [
-        ({'methods': ('kbr', 'magic')}, "'magic'"),
-        ({'methods': ()}, 'at least one'),
-        ({'sizes': ()}, 'at least one'),
-        ({'sizes': (0, 5)}, 'at least one'),
-        ({'trials': 0}, 'at least one'),
-        ({'methods': ('kbr', 'kbr')}, 'each of them once'),
+        ((('kbr', 'magic'), (6,), 1), "'magic'"),
+        ((('nearest',), (0, 5), 1), 'size 0: expected 1 to 24'),
+        ((('nearest',), (5, 25), 1), 'size 25: expected 1 to 24'),
+        ((('fkbf',), (1,), 1), 'fkbf on a random map of 1 images.* leave it out'),
     ],
 )
-def test_a_plan_without_work_is_refused(change, message):
-    with pytest.raises(EvaluationError, match=message):
-        dataclasses.replace(PLAN, **change)
+def test_a_comparison_that_cannot_be_made_is_refused(runs, train_map, tmp_path, plan, message):
+    with pytest.raises((EvaluationError, LocalizationError), match=message):
+        compare(train_map, runs[1], tmp_path / 'out', plan)
 
 
 def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
@@ -144,90 +137,63 @@ def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
     assert all(len(set(s)) == 6 for s in stamps)
 
 
-NEVER = {
-    'position_rmse_m': 1.0,
-    'rmse_once_below_1m_m': None,
-    'position_median_m': None,
-    'lost_fraction_once_below_1m': None,
-    'coverage_2sigma': None,
-    'sharpness': None,
-    'below_1m_after_m': None,
-    'below_1m_after_s': None,
-    'wrong_called_localized': 0.25,
-    'localized_after_m': 10.0,
-    'localized_after_s': 20.0,
-    'ms_per_frame': 5.0,
-}
+def along(x, y, **said):
+    x, y = np.broadcast_arrays(x, y)
+    stamps = np.arange(len(x)) * 1_000_000_000
+    return Trajectory(stamps, np.column_stack([x, y, np.zeros(len(x))]), **said)
+
+
+METRES = np.linspace(0.0, 10.0, 21)
+STRAIGHT = along(METRES, 0.0)
 
 
 def test_what_a_run_never_reaches_counts_as_reached_at_its_end():
-    good = NEVER | {
-        'position_rmse_m': 0.2,
-        'rmse_once_below_1m_m': 0.1,
-        'lost_fraction_once_below_1m': 0.0,
-        'wrong_called_localized': None,
-        'localized_after_m': None,
-        'below_1m_after_m': 2.0,
-        'below_1m_after_s': 4.0,
-    }
-    done = {
-        Task('kbr', 6, trial): complete(metrics, 40.0, 80.0)
-        for trial, metrics in enumerate((good, NEVER))
-    }
-    (row,) = comparison_rows(PLAN, done)
-    assert (row['below_1m_after_m'], row['below_1m_after_s']) == (21.0, 42.0)
-    assert (row['localized_after_m'], row['localized_after_s']) == (25.0, 50.0)
-    assert row['wrong_called_localized'] == 0.25  # of the trials that have a wrong answer
-    assert row['position_rmse_m_mean'] == pytest.approx(0.6)
-    assert row['position_rmse_m_sd'] == pytest.approx(0.8 / np.sqrt(2))
-    assert row['rmse_once_below_1m_m_mean'] == pytest.approx(0.1)
-    assert (row['lost_fraction'], row['coverage_2sigma']) == (0.5, None)
-
-
-def test_the_order_in_which_trials_end_changes_nothing():
-    trials = [
-        (Task('kbr', 6, trial), NEVER | {'position_rmse_m': rmse})
-        for trial, rmse in enumerate((0.1, 0.2, 0.3, 1e-9, 7.7))
+    aside = np.where(METRES < 2.0, 5.0, 0.2), 5.0
+    words = ('uncertain',) * 21, ('uncertain',) * 10 + ('localized',) * 11
+    done = [
+        complete_metrics(run_errors(STRAIGHT, along(METRES, y, statuses=said)))
+        | {'ms_per_frame': 5}
+        for y, said in zip(aside, words, strict=True)
     ]
-    plan = dataclasses.replace(PLAN, trials=5)
-    rows = [comparison_rows(plan, dict(order)) for order in itertools.permutations(trials)]
-    assert all(row == rows[0] for row in rows)
+    (row,) = comparison_rows([Task('kbr', 6, trial) for trial in (0, 1)], done)
+    assert (row['below_1m_after_m'], row['below_1m_after_s']) == ((2.0 + 10.0) / 2, (4 + 20) / 2)
+    assert (row['localized_after_m'], row['localized_after_s']) == ((10.0 + 5.0) / 2, 15.0)
+    assert row['lost_fraction'] == 0.5
+    # of the trials that have one
+    assert row['wrong_called_localized'] == pytest.approx((0.0 + 11 / 21) / 2)
+    assert row['rmse_once_below_1m_m_mean'] == pytest.approx(0.2)
+    assert row['coverage_2sigma'] is None
+    rmse = [one['position_rmse_m'] for one in done]
+    assert row['position_rmse_m_mean'] == pytest.approx(np.mean(rmse))
+    assert row['position_rmse_m_sd'] == pytest.approx(abs(rmse[1] - rmse[0]) / np.sqrt(2))
 
 
 @pytest.mark.parametrize('broken', [2, 6])
-def test_unusable_images_of_a_test_run_are_told(train_map, compare, tmp_path, caplog, broken):
+def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog, broken):
     run = write_tiny_cold_run(tmp_path / 'run', frames=6)
     for file in sorted((run / 'std_cam').iterdir())[:broken]:
         file.write_bytes(b'no jpeg')
-    plan = dataclasses.replace(PLAN, sizes=(6,), trials=1, methods=('nearest',))
+    plan = ('nearest',), (6,), 1
     if broken == 6:
         with pytest.raises(EvaluationError, match='no image of run could be used: broken'):
-            compare(open_dataset(run), tmp_path / 'out', plan)
+            compare(train_map, open_dataset(run), tmp_path / 'out', plan)
         return
-    compare(open_dataset(run), tmp_path / 'out', plan)
+    compare(train_map, open_dataset(run), tmp_path / 'out', plan)
     assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
     described = describe_run(train_map.describer, open_dataset(run))
     assert localize(on_given_descriptors(train_map), described).skipped == {'broken image': 2}
 
 
-def test_table_and_figure_are_written(runs, compared):
-    out, _ = compared
-    rows = json.loads((out / 'rows.json').read_text())
-    figures.save_comparison(out, rows, PLAN, [runs[1]])
+def test_table_and_figure_are_written(compared):
+    out, rows = compared
+    figures.save_comparison(out, rows, ['test: a note'])
     table = (out / figures.TABLE).read_text().splitlines()
     assert table[0].startswith('| method | size | trials | localized_after_s |')
-    cells = [line.split('|')[1:3] for line in table[2:]]
-    assert cells == [[f' {name} ', f' {size} '] for size in (6, 12) for name in ('kbr', 'nearest')]
+    cells = [line.split('|')[1:3] for line in table[2:6]]
+    assert cells == [[f' {row["method"]} ', f' {row["size"]} '] for row in rows]
+    assert table[-1] == 'test: a note'
+    assert json.loads((out / 'rows.json').read_text()) == rows
     assert (out / figures.FIGURE).read_bytes().startswith(b'\x89PNG')
-
-
-def along(x, y):
-    x, y = np.broadcast_arrays(x, y)
-    return Trajectory(np.arange(len(x)), np.column_stack([x, y, np.zeros(len(x))]))
-
-
-METRES = np.linspace(0.0, 10.0, 21)
-STRAIGHT = along(METRES, 0.0)
 
 
 @pytest.mark.parametrize(('aside', 'shown'), [(2.0, 2.0), (-2.5, 2.5), (500.0, 3.0)])

@@ -10,7 +10,6 @@ from kbr_localization.files import (
     LockBeside,
     new_file,
     read_file,
-    read_json_lines,
     read_text,
     write_text,
 )
@@ -97,13 +96,6 @@ def test_only_a_file_of_a_bounded_size_is_read(tmp_path):
 def test_a_byte_order_mark_is_no_text(tmp_path, encoding):
     (tmp_path / 'a').write_bytes('ä'.encode(encoding))
     assert read_text(tmp_path / 'a') == 'ä'
-
-
-def test_a_cut_line_of_json_is_ended(tmp_path):
-    (tmp_path / 'a').write_bytes(b'{"a": 1}\nrubbish\n2\n{"b"')
-    with (tmp_path / 'a').open('a+b') as file:
-        assert read_json_lines(file) == [{'a': 1}, 2]
-    assert (tmp_path / 'a').read_bytes().endswith(b'{"b"\n')
 
 
 def test_a_file_is_claimed_by_one_at_a_time(tmp_path):

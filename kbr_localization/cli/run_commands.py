@@ -289,7 +289,6 @@ def compare(
     comparison goes on. lost_fraction: of frames more than 1 m off once the error was below 1 m for
     5 m, 1 where it never was. wrong_called_localized: of the answers more than 1 m off.
     """
-    from kbr_localization.datasets.frame import identity
     from kbr_localization.evaluation import comparison, figures
     from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.kernel_map import KernelMap
@@ -301,30 +300,26 @@ def compare(
         raise KbrError(
             'compare: --map takes the map as it is, expected no --train or --set beside it'
         )
-    chosen = tuple(METHODS) if methods == 'all' else tuple(split_names('--methods', methods))
     training = [reading.open(run) for run in train or ()]
     vision, given = configurations(settings)
+    kernel_map: Any = KernelMap.load(map_file) if map_file else None
     if map_file is None:
         tests = [reading.open(run) for run in test]
-        images = sum(map(len, training))
-        made_of: Any = [[identity(run) for run in training], dataclasses.asdict(vision), given]
     else:
-        kernel_map, found = KernelMap.load(map_file), map_file.stat()
         tests = [reading.open_for(kernel_map, map_file, run) for run in test]
-        images = len(kernel_map)
-        made_of = [str(map_file.resolve()), found.st_size, found.st_mtime_ns]
+    images = sum(map(len, training)) if map_file is None else len(kernel_map)
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
-    plan = comparison.ComparisonPlan(sizes_of(sizes) if sizes else usual, trials, chosen, seed)
-    plan.check_sizes(images)
+    chosen = list(METHODS) if methods == 'all' else split_names('--methods', methods)
+    plan = chosen, sizes_of(sizes) if sizes else usual, trials
+    comparison.tasks_of(*plan, images)  # refuse what cannot be done before the map is built
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
-
-        def make_map() -> KernelMap:
-            if map_file is not None:
-                return kernel_map
-            return build_map(training, vision, given, None, seed, progress, workers)
-
-        rows = comparison.compare(make_map, made_of, tests, plan, out, workers, progress)
-    figures.save_comparison(out, rows, plan, tests)
+        if kernel_map is None:
+            kernel_map = build_map(training, vision, given, None, seed, progress, workers)
+        rows = comparison.compare(
+            kernel_map, tests, *plan, out, seed=seed, workers=workers, progress=progress
+        )
+    notes = [f'{dataset.name}: {note}' for dataset in tests for note in dataset.notes]
+    figures.save_comparison(out, rows, notes)
     console.show_rows(rows, json)
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
@@ -356,7 +351,7 @@ def tune(
     500 images. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores are capped errors
     plus the fraction of lost frames, in metres: lower is better.
     """
-    from kbr_localization.localization.methods import tuning
+    from kbr_localization.evaluation import tuning
 
     vision, given = configurations(settings)
     console.prepare_output(out, *runs)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+import json
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.datasets import Dataset
-from kbr_localization.evaluation.comparison import (
-    ComparisonPlan,
-    MAP,
-    random_map,
-    Task,
-    trajectory_path,
-)
-from kbr_localization.evaluation.metrics import reference_trajectory, RunErrors
+from kbr_localization.evaluation.metrics import RunErrors
 from kbr_localization.evaluation.report import ImagePair
-from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.files import new_file, write_text
 from kbr_localization.localization.localizer import LOST_M
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import matplotlib as mpl
@@ -120,32 +111,18 @@ def _draw_plan(
     axes.legend(loc='lower left', bbox_to_anchor=(0.0, 1.0), ncols=3)
 
 
-def save_comparison(
-    out: Path, rows: Sequence[Row], plan: ComparisonPlan, tests: Sequence[Dataset]
-) -> None:
-    """
-    Write the table (Markdown) and the figure of a comparison to its folder.
-
-    The figure has the errors, and the first method on the first test run: the first trials of the
-    smallest and of the largest map.
-    """
+@mpl.rc_context(_STYLE)
+def save_comparison(out: Path, rows: Sequence[Row], notes: Iterable[str]) -> None:
+    """Write the rows of a comparison to its folder: as JSON, as Markdown and as a figure."""
     lines = [f'| {" | ".join(rows[0])} |', '|' + '---|' * len(rows[0])]
-    for row in sorted(rows, key=lambda row: int(row['size'])):
+    for row in rows:
         cells = [f'{v:.3g}' if isinstance(v, float) else str(v or '–') for v in row.values()]
         lines.append(f'| {" | ".join(cells)} |')
-    notes = [f'\n{test.name}: {note}' for test in tests for note in test.notes]
-    write_text(out / TABLE, '\n'.join([*lines, *notes, '']))
-    kernel_map, sizes = KernelMap.load(out / MAP), sorted({min(plan.sizes), max(plan.sizes)})
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(4.6 * (1 + len(sizes)), 4.8), layout='constrained')
-        *plans, errors = figure.subplots(1, 1 + len(sizes))
-        for axes, size in zip(plans, sizes, strict=True):
-            task = Task(plan.methods[0], size, 0)
-            poses = random_map(kernel_map, task, plan.seed).poses
-            found = {f'{task.method}, {size} images': read_tum(trajectory_path(out, task, 0))}
-            _draw_plan(axes, poses, reference_trajectory(tests[0]), found)
-        draw_errors(errors, rows)
-        save_figure(figure, out / FIGURE)
+    write_text(out / TABLE, '\n'.join([*lines, *(f'\n{note}' for note in notes), '']))
+    write_text(out / 'rows.json', json.dumps(rows, indent=2))
+    figure = Figure(figsize=(4.6, 4.8), layout='constrained')
+    draw_errors(figure.subplots(), rows)
+    save_figure(figure, out / FIGURE)
 
 
 def draw_errors(axes: Axes, rows: Sequence[Row]) -> None:

@@ -1,0 +1,295 @@
+"""
+Choose parameters by cross-validation over whole runs ([MbKSR] section 6.3 does it on a grid).
+
+A random search: candidates near the best so far localize every run on a map of the others, and
+the best are scored once more, with other starts and random numbers, against the defaults. Images
+enter through their kernel alone, which does not depend on what is tuned: the Gram matrix of all
+images is computed once, and the image of a frame is from then on its row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+import hashlib
+import logging
+import math
+from pathlib import Path
+import pickle
+from typing import Any
+import warnings
+import zlib
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.errors import EvaluationError, KbrError
+from kbr_localization.evaluation.journal import kept_results
+from kbr_localization.localization.config import length_scale
+from kbr_localization.localization.filter.wrong_places import with_statistics
+from kbr_localization.localization.localizer import Localizer, LOST_M, sigma_region
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
+from kbr_localization.localization.map.similarity import GramDescriber
+from kbr_localization.localization.methods.registry import (
+    make_localizer,
+    method_config,
+    method_named,
+    METHODS,
+    with_values,
+)
+from kbr_localization.localization.motion import measure_odometry
+from kbr_localization.progress import Progress, silent
+from kbr_localization.resources import code_state
+from kbr_localization.se2 import FloatArray
+from kbr_localization.vision import VisionConfig
+from kbr_localization.workers import batches, Workers
+import numpy as np
+
+MAX_FRAMES, MAX_FOLDS, MAX_FOLD_IMAGES = 4000, 6, 500
+"""Frames of all runs and runs left out that take part, and images of the maps of the others."""
+FEWEST = 20
+"""Frames of a run that have to lie where the others went."""
+CAP_M = 3.0
+"""Errors count up to this much, so that one wrong guess does not hide everything else."""
+ROUNDS, BEST = 4, 3
+"""Rounds of the search, and how many of the best are varied and scored again."""
+TUNED = tuple(x for x, m in METHODS.items() if hasattr(m.config, 'covariance_scale'))
+"""Methods that have something to tune, and a covariance to scale."""
+
+Values = dict[str, float]
+Ranges = dict[str, tuple[float, float]]
+Record = dict[str, Any]
+Fold = tuple[KernelMap, list[Frame]]
+
+
+def tune(
+    datasets: Sequence[Dataset],
+    *,
+    methods: Sequence[str] = TUNED,
+    trials: int = 60,
+    sizes: Sequence[int] = (),
+    max_images: int | None = None,
+    vision: VisionConfig | None = None,
+    filter_values: Mapping[str, Any] | None = None,
+    journal: Path | None = None,
+    fresh: bool = False,
+    seed: int = 0,
+    progress: Progress = silent,
+    workers: Workers | None = None,
+) -> tuple[KernelMap, list[Record]]:
+    """
+    Build a map from runs with reference poses, with parameters chosen on these runs.
+
+    Tries so many candidates for each method on maps of `sizes` images, by default `max_images`.
+    Finished trials are kept in `journal`, from which a stopped tuner continues unless `fresh`; the
+    workers change no result. Returns the map, and for each method values, scores (RMSE of capped
+    errors plus fraction of lost frames, in metres), RMSE and fraction lost. Raises MapError when
+    no image can be used, EvaluationError when the runs do not let each other be localized.
+    """
+    unknown = [method for method in methods if method not in TUNED]
+    if unknown:
+        raise EvaluationError(
+            f'methods to tune: expected some of {", ".join(TUNED)}, got {", ".join(unknown)}'
+        )
+    kernel_map = build_map(datasets, vision, filter_values, None, seed, progress, workers)
+    folds = make_folds(kernel_map, datasets, sizes or (max_images or MAX_FOLD_IMAGES,), seed)
+    conditions, rows = [code_state(), hashlib.sha256(pickle.dumps(folds)).hexdigest(), seed], []
+    with kept_results(journal, conditions, fresh) as kept:
+        for method in methods:
+            scored = 0
+
+            def score(candidates: list[Values], *seeds: int, method: str = method) -> list[Record]:
+                nonlocal scored
+                before, total = scored, trials + BEST + 1
+                scored += len(candidates)
+                return kept(
+                    partial(run_trial, folds, seed),
+                    [(method, values, seeds) for values in candidates],
+                    workers or Workers(),
+                    lambda done: progress(f'tuning {method}', before + done, total),
+                )
+
+            rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
+            config = method_config(method, folds[0][0])
+            found = _search(config, searched(method, kernel_map), trials, rng, score)
+            rows.append({'method': method, **found})
+            kernel_map = with_values(method, kernel_map, found['values'])
+    if max_images is not None:
+        rng = np.random.default_rng([seed, 1])
+        kernel_map = kernel_map.subset(cover(kernel_map.poses, max_images, rng))
+    return kernel_map, rows
+
+
+def searched(method: str, kernel_map: KernelMap) -> Ranges:
+    """Return the range of each parameter that is tuned; lengths in the map's unit of length."""
+    decay = kernel_map.decay
+    unit = length_scale(kernel_map.poses, decay.length if decay else 1.0)
+    ranges = {}
+    for field in fields(method_named(method).config):
+        if field.metadata.get('search'):
+            scale = unit if field.name in ('position_bandwidth', 'update_min_d') else 1.0
+            low, high = field.metadata['search']
+            ranges[field.name] = (scale * low, scale * high)
+    return ranges
+
+
+def _search(
+    config: Any,
+    ranges: Ranges,
+    trials: int,
+    rng: np.random.Generator,
+    score: Callable[..., list[Record]],
+) -> Record:
+    """Search values from a configuration on, and scale the covariance to hold what it promises."""
+    default = {name: getattr(config, name) for name in ranges}
+    best, found = [default], list[Record]()
+    for number, part in enumerate(np.array_split(np.arange(trials), min(ROUNDS, trials))):
+        candidates = [propose(ranges, best[i % len(best)], number, rng) for i in part]
+        candidates[0] = candidates[0] if number else default
+        found = sorted([*found, *score(candidates, 0)], key=lambda record: record['score'])
+        best = [record['values'] for record in found[:BEST]]
+    finalists = [default, *(values for values in best if values != default)]
+    again = score(finalists, 1, 2)
+    chosen = min(again, key=lambda record: record['score'])
+    if not math.isfinite(chosen['score']):
+        raise EvaluationError(f'cannot tune: every trial failed ({chosen["error"]})')
+    scale = float(np.clip(config.covariance_scale * chosen['spread'], 1e-3, 1e3))
+    return {
+        'values': chosen['values'] | {'covariance_scale': scale},
+        'default_score': again[0]['score'],
+        **{name: chosen[name] for name in ('score', 'rmse_m', 'lost_fraction')},
+    }
+
+
+def propose(ranges: Ranges, parent: Values, number: int, rng: np.random.Generator) -> Values:
+    """Change about half of the values, by log-normal steps that shrink in rounds 0, 1, ..."""
+    values = dict(parent)
+    for name, (low, high) in ranges.items():
+        step = rng.standard_normal() * np.log(high / low) / 4.0 / (1 + number)
+        if rng.random() < 0.5:
+            value = float(np.clip(max(parent[name], low) * np.exp(step), low, high))
+            # six digits: the same value before and after a file
+            values[name] = type(parent[name])(float(f'{value:.6g}'))
+    return values
+
+
+def make_folds(
+    kernel_map: KernelMap, datasets: Sequence[Dataset], sizes: Sequence[int], seed: int = 0
+) -> list[Fold]:
+    """
+    Leave each run out, or each half of a single one: maps of the rest in several sizes, and it.
+
+    `kernel_map` holds all images of the datasets. Frames have a reference where the other runs
+    went: elsewhere nobody could know the answer. Raises EvaluationError when that is too little.
+    """
+    at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
+    known = _on_row_numbers(kernel_map)
+    stamps, poses, owner = known.stamps_ns, known.poses, known.run_index
+    frames = [at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
+    odometry, numbers = np.array([frame.odometry for frame in frames]), np.arange(len(frames))
+    if len(np.unique(owner)) == 1:
+        owner = 2 * numbers // len(numbers)
+    of_others = [poses[owner != run] for run in owner]
+    near = [se2.within(*both, 2.0, 1.0).any() for both in zip(of_others, poses, strict=True)]
+    runs, covered = np.unique(owner), np.array(near)
+    useful = [run for run in runs if covered[owner == run].sum() >= FEWEST]
+    if not useful:
+        raise EvaluationError(
+            f'cannot tune: expected a run with {FEWEST} frames where the other runs (or the other '
+            f'half of a single run) went, got {covered.sum()} such frames in {len(runs)} runs: '
+            'give longer runs through the same places'
+        )
+    folds, rng = [], np.random.default_rng([seed, 0])
+    for out in rng.permutation(useful)[:MAX_FOLDS]:
+        run = [
+            replace(frames[n], image=numbers[[n]], reference=poses[n] if covered[n] else None)
+            for n in numbers[owner == out]
+        ]
+        tracks = [(odometry[owner == n], poses[owner == n]) for n in runs if n != out]
+        errors, noise = measure_odometry(tracks)
+        rest = replace(known.subset(numbers[owner != out]), calibration=errors, motion_noise=noise)
+        for size in sizes:
+            part = rest.subset(cover(rest.poses, min(size, MAX_FOLD_IMAGES), rng))
+            folds.append((with_statistics(part), run))
+    return folds
+
+
+def _on_row_numbers(kernel_map: KernelMap) -> KernelMap:
+    """Return a map of at most `MAX_FRAMES` images that are known by their Gram matrix alone."""
+    stride = -(-len(kernel_map) // MAX_FRAMES)
+    few = kernel_map.subset(np.arange(0, len(kernel_map), stride))
+    descriptors = few.descriptors[:]
+    rows = [few.describer.cross_gram(part, descriptors) for part in batches(descriptors, 64)]
+    describer = GramDescriber(np.concatenate(rows, dtype=np.float32))
+    numbers = np.arange(len(few))[:, np.newaxis]
+    return replace(few, descriptors=numbers, describer=describer, thumbnails=())
+
+
+def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequence[int]]) -> Record:
+    """
+    Score a method with parameters: the mean over the folds, each from two starts.
+
+    `task`: method, values, and a seed for each time that the runs are localized. `spread`: factor
+    on the covariance that would put 95% of the positions inside of 2 sigma. A trial that fails
+    has the score inf and its `error`.
+    """
+    method, values, seeds = task
+    drives = []
+    logging.disable(logging.WARNING)  # far-fetched parameters are ill-conditioned: the score tells
+    try:
+        with warnings.catch_warnings(), np.errstate(all='ignore'):
+            warnings.simplefilter('ignore')
+            for number, (kernel_map, run) in enumerate(folds):
+                changed = with_values(method, kernel_map, values)
+                half = run[: len(run) // 2]
+                inside = [n for n, frame in enumerate(half) if frame.reference is not None]
+                for each in seeds:
+                    rng = np.random.default_rng([seed, each, number])
+                    for start in (0, *rng.choice(inside, min(len(inside), 1))):
+                        localizer = make_localizer(method, changed, int(rng.integers(2**31)))
+                        drives.append(localize(localizer, run[start:]))
+    except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+        return {'values': values, 'score': math.inf, 'error': ' '.join(str(error).split())}
+    finally:
+        logging.disable(logging.NOTSET)
+    capped = [np.minimum(errors, CAP_M) for errors, _ in drives]
+    rmse = float(np.mean([np.sqrt(np.mean(errors**2)) for errors in capped]))
+    lost = float(np.mean([np.mean(errors > LOST_M) for errors in capped]))
+    surprises = np.concatenate([surprise[errors <= LOST_M] for errors, surprise in drives])
+    enough = surprises.size >= 10
+    spread = np.quantile(surprises, 0.95) / sigma_region(2.0, 2) if enough else 1.0
+    return {
+        'values': values,
+        'score': rmse + lost,
+        'rmse_m': rmse,
+        'lost_fraction': lost,
+        'spread': float(np.clip(spread, 0.05, 100.0)),
+    }
+
+
+def localize(localizer: Localizer, frames: Sequence[Frame]) -> tuple[FloatArray, FloatArray]:
+    """
+    Localize frames from nothing.
+
+    Returns position errors (k,), inf without a pose, and their squared Mahalanobis distances, of
+    every third frame with a reference: neighbours have nearly the same error, and the answer
+    costs most.
+    """
+    localizer.initialize_globally()
+    asked = [number for number, frame in enumerate(frames) if frame.reference is not None][::3]
+    errors, surprises = [], []
+    for number, frame in enumerate(frames):
+        if number:
+            localizer.predict(se2.between(frames[number - 1].odometry, frame.odometry))
+        localizer.tell_time(frame.stamp_ns * 1e-9)
+        if localizer.wants_image():
+            localizer.update(frame.load_image())
+        if number in asked and frame.reference is not None:
+            estimate = localizer.estimate()
+            offset = (estimate.pose - frame.reference)[:2]
+            covariance = estimate.covariance[:2, :2] + 1e-9 * np.eye(2)
+            errors.append(np.hypot(*offset) if estimate.has_pose else np.inf)
+            surprises.append(offset @ np.linalg.solve(covariance, offset))
+    return np.array(errors), np.array(surprises)
