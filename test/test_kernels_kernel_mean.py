@@ -82,19 +82,10 @@ def test_mode_is_the_highest_point_of_a_fine_grid(kernel, seed):
     mean = signed_mean(seed, size=40, kernel=kernel)
     axis = np.linspace(-3.0, 3.0, 121)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    assert mean(mean.mode(starts=12)[np.newaxis])[0] >= mean(grid).max() * (1 - 1e-9)
-
-
-def test_modes_finds_both_peaks_highest_first_and_only_once():
-    rng = np.random.default_rng(0)
-    left, right = rng.normal(-3, 0.2, size=(60, 1)), rng.normal(3, 0.2, size=(40, 1))
-    mean = KernelMean.of_sample(GaussianKernel(0.2), np.concatenate([left, right]))
-    modes, heights = mean.modes()
-    assert modes.shape == (2, 1)
-    np.testing.assert_allclose(modes[:, 0], [-3, 3], atol=0.15)
-    assert heights[0] > heights[1]
-    gradient = (mean(modes + 1e-6) - mean(modes - 1e-6)) / 2e-6
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
+    mode = mean.mode(starts=12)
+    assert mean([mode])[0] >= mean(grid).max() * (1 - 1e-9)
+    gradient = mean(mode + 1e-6 * np.eye(2)) - mean(mode - 1e-6 * np.eye(2))
+    np.testing.assert_allclose(gradient / 2e-6, 0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize('unit', [1e-4, 1e5])

@@ -9,6 +9,7 @@ from kbr_localization.kernels import (
     CauchyNoise,
     GaussianKernel,
     GaussianNoise,
+    KernelMean,
     LaplaceKernel,
     LinearKernel,
     MaternKernel,
@@ -282,5 +283,5 @@ def test_a_model_follows_its_control_and_the_time():
     x, z = np.zeros((2, 2)), np.array([[3.0, 0.0]])
     for speed, t in [(3.0, 1), (1.0, 7)]:
         expected = GaussianKernel(0.5 + 0.1 * t + speed**2).cross_gram(z, [[speed, 0.0]])[0, 0]
-        found = model.kernel_matrix(GaussianKernel(0.5), z, x, speed, t)
-        np.testing.assert_allclose(found, expected)
+        prior = KernelMean.of_sample(GaussianKernel(0.5), x)
+        np.testing.assert_allclose(model.push(prior, speed, t)(z), expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 import copy
 from functools import reduce
@@ -15,7 +14,6 @@ from kbr_localization.kernels.checks import (
     as_gram,
     as_positive,
     FloatArray,
-    IndexArray,
     require_finite,
     require_symmetric,
 )
@@ -23,26 +21,35 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-class Kernel(ABC):
+class Kernel:
     """
     A positive definite kernel k.
 
     `k1 + k2`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0 and 1 only. Two
-    kernels of one repr are the same.
+    kernels of one repr are the same. A subclass defines `_matrix` and `_diagonal` of points that
+    have been checked to have the shape `point`, or `cross_gram` and `diagonal`.
     """
 
-    @abstractmethod
+    point: tuple[Any, ...] = ('d',)
+    _matrix: Callable[..., Any]
+    _diagonal: Callable[..., Any]
+
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        left = self._points('x', x)
+        return np.asarray(self._matrix(left, left if z is x else self._points('z', z)))
 
-    @abstractmethod
     def diagonal(self, x: ArrayLike) -> FloatArray:
         """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return np.asarray(self._diagonal(self._points('x', x)))
 
     def gram(self, x: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
         matrix = self.cross_gram(x, x)
         return np.asarray(0.5 * (matrix + matrix.T))
+
+    def _points(self, name: str, value: ArrayLike) -> FloatArray:
+        return as_floats(name, value, 'n', *self.point)
 
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel that sees only these coordinates of its points."""
@@ -88,6 +95,7 @@ class Kernel(ABC):
 class _Combination(Kernel):
     """Kernels on the same points, combined entry by entry."""
 
+    point = ('d', ...)
     combine: ClassVar[Callable[..., Any]]
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
@@ -95,13 +103,11 @@ class _Combination(Kernel):
             raise KernelError(f'kernels: expected one kernel or more, got {kernels!r}')
         self.kernels = tuple(kernels)
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Sum or product of the matrices. Shapes: (n, d), (m, d) -> (n, m)."""
-        return np.asarray(reduce(type(self).combine, (k.cross_gram(x, z) for k in self.kernels)))
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return reduce(type(self).combine, (kernel.cross_gram(x, z) for kernel in self.kernels))
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Sum or product of the diagonals. Shapes: (n, d) -> (n,)."""
-        return np.asarray(reduce(type(self).combine, (k.diagonal(x) for k in self.kernels)))
+    def _diagonal(self, x: FloatArray) -> Any:
+        return reduce(type(self).combine, (kernel.diagonal(x) for kernel in self.kernels))
 
 
 class SumKernel(_Combination):
@@ -119,16 +125,16 @@ class ProductKernel(_Combination):
 class ScaledKernel(Kernel):
     """Kernel c k, c > 0."""
 
+    point = ('d', ...)
+
     def __init__(self, kernel: Kernel, factor: float) -> None:
         self.kernel, self.factor = kernel, as_positive('factor', factor)
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of c k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        return np.asarray(self.factor * self.kernel.cross_gram(x, z))
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return self.factor * self.kernel.cross_gram(x, z)
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values c k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return np.asarray(self.factor * self.kernel.diagonal(x))
+    def _diagonal(self, x: FloatArray) -> Any:
+        return self.factor * self.kernel.diagonal(x)
 
 
 class ColumnsKernel(Kernel):
@@ -137,19 +143,17 @@ class ColumnsKernel(Kernel):
     def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
         self.kernel, self.columns = kernel, tuple(columns)
 
-    def _select(self, x: ArrayLike) -> FloatArray:
-        points = as_floats('x', x, 'n', 'd')
+    def _points(self, name: str, value: ArrayLike) -> FloatArray:
+        points = super()._points(name, value)
         if not 0 <= min(self.columns) <= max(self.columns) < points.shape[1]:
-            raise KernelError(f'x: expected coordinates {self.columns}, got {points.shape}')
+            raise KernelError(f'{name}: expected coordinates {self.columns}, got {points.shape}')
         return points[:, self.columns]
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        return self.kernel.cross_gram(self._select(x), self._select(z))
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return self.kernel.cross_gram(x, z)
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return self.kernel.diagonal(self._select(x))
+    def _diagonal(self, x: FloatArray) -> Any:
+        return self.kernel.diagonal(x)
 
 
 class LinearKernel(Kernel):
@@ -158,14 +162,11 @@ class LinearKernel(Kernel):
     def __init__(self, offset: float = 0.0) -> None:
         self.offset = as_positive('offset', offset, allow_zero=True)
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        left = as_floats('x', x, 'n', 'd')
-        return np.asarray(left @ as_floats('z', z, 'm', left.shape[1]).T + self.offset)
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return x @ z.T + self.offset
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values |x_i|^2 + c. Shapes: (n, d) -> (n,)."""
-        return np.asarray((as_floats('x', x, 'n', 'd') ** 2).sum(axis=1) + self.offset)
+    def _diagonal(self, x: FloatArray) -> Any:
+        return (x**2).sum(axis=1) + self.offset
 
 
 class PrecomputedKernel(Kernel):
@@ -174,6 +175,8 @@ class PrecomputedKernel(Kernel):
 
     `matrix` (N, N): Gram matrix of all points that will be asked for, training sample and queries.
     """
+
+    point = (1,)
 
     def __init__(self, matrix: ArrayLike) -> None:
         self.matrix = as_gram('matrix', matrix)
@@ -184,23 +187,20 @@ class PrecomputedKernel(Kernel):
         """All row numbers (N, 1); the first n of them stand for n points."""
         return np.arange(float(len(self.matrix)))[:, np.newaxis]
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, 1), (m, 1) -> (n, m)."""
-        return self.matrix[np.ix_(self._rows('x', x), self._rows('z', z))]
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, 1) -> (n,)."""
-        return self.matrix.diagonal()[self._rows('x', x)]
-
-    def _rows(self, name: str, value: ArrayLike) -> IndexArray:
-        points = as_floats(name, value, 'n', 1)[:, 0]
-        rows = points.astype(np.int64)
-        if np.any(rows != points) or rows.min() < 0 or rows.max() >= len(self.matrix):
+    def _points(self, name: str, value: ArrayLike) -> FloatArray:
+        points = super()._points(name, value)
+        if not np.isin(points, self.points()).all():
             raise KernelError(
                 f'{name}: expected row numbers in 0..{len(self.matrix) - 1}, as in points(), got '
                 f'{points.min():g} to {points.max():g}'
             )
-        return rows
+        return points
+
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return self.matrix[np.ix_(x[:, 0].astype(np.int64), z[:, 0].astype(np.int64))]
+
+    def _diagonal(self, x: FloatArray) -> Any:
+        return self.matrix.diagonal()[x[:, 0].astype(np.int64)]
 
     def __repr__(self) -> str:
         return f'PrecomputedKernel(shape={self.matrix.shape}, id={id(self)})'

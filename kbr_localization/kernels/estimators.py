@@ -25,7 +25,6 @@ from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
 from kbr_localization.kernels.rules import conditional_mean, regularise, warn_if_cancelling
 import numpy as np
-from numpy.typing import ArrayLike
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -45,14 +44,11 @@ class FunctionKernel(Kernel):
     def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
         self.function = function
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        left, right = as_floats('x', x, 'n', 'd'), as_floats('z', z, 'm', 'd')
-        return as_floats('kernel(x, z)', self.function(left, right), len(left), len(right))
+    def _matrix(self, x: FloatArray, z: FloatArray) -> FloatArray:
+        return as_floats('kernel(x, z)', self.function(x, z), len(x), len(z))
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i), one call for each. Shapes: (n, d) -> (n,)."""
-        return np.array([self.cross_gram([row], [row])[0, 0] for row in as_floats('x', x)])
+    def _diagonal(self, x: FloatArray) -> FloatArray:
+        return np.concatenate([self._matrix(row, row)[0] for row in x[:, np.newaxis]])
 
 
 def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:

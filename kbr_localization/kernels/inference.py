@@ -29,7 +29,6 @@ from kbr_localization.kernels.noise import Noise
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
-    model_based_sum_rule,
     nonparametric_sum_rule,
     PAPER_NAMES,
     regularise,
@@ -67,23 +66,15 @@ class AdditiveNoiseModel:
     noise: Noise | Callable[..., Noise]
 
     def __post_init__(self) -> None:
-        self._matrix = _Recent(self.kernel_matrix)
+        self._matrix = _Recent(self._kernel_matrix)
 
     def images(self, x: ArrayLike, *control: Any) -> FloatArray:
         """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
         points = as_floats('x', x, 'n', 'd')
         return as_floats('function(x)', self.function(points, *control), len(points), 'd')
 
-    def noise_at(self, *control: Any) -> Noise:
-        """Law of the noise under this control."""
+    def _noise_at(self, *control: Any) -> Noise:
         return self.noise if isinstance(self.noise, Noise) else self.noise(*control)
-
-    def kernel_matrix(
-        self, kernel: Kernel, z: ArrayLike, x: ArrayLike, *control: Any
-    ) -> FloatArray:
-        """Conditional kernel means m(z_i | x_j). (m, d'), (n, d) -> (m, n). [MbKSR] eq. 15."""
-        mean = self.noise_at(*control).conditional_kernel_mean(kernel)
-        return mean.cross_gram(z, self.images(x, *control))
 
     def push(
         self, prior: KernelMean, *control: Any, kernel: Kernel | None = None
@@ -96,21 +87,23 @@ class AdditiveNoiseModel:
         """
         if not isinstance(prior, KernelMean):
             raise KernelError(f'prior: expected a KernelMean, got {prior!r}: use MonteCarloModel')
-        images, noise = self.images(prior.points, *control), self.noise_at(*control)
-        return ModelKernelMean(kernel or prior.kernel, images, prior.weights, noise)
+        points, weights, _ = prior.terms()[0]
+        images, noise = self.images(points, *control), self._noise_at(*control)
+        return ModelKernelMean(kernel or prior.kernel, images, weights, noise)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the pushed belief; without a control the matrix m(z_i | x_j) is kept."""
-        if not control:
-            return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
-        points, weights, _ = belief.terms()[0]
-        mean = self.noise_at(*control).conditional_kernel_mean(belief.kernel)
-        return model_based_sum_rule(mean, z, self.images(points, *control), weights)
+        if control:
+            return self.push(belief, *control)(z)
+        return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
+
+    def _kernel_matrix(self, kernel: Kernel, z: FloatArray, x: FloatArray) -> FloatArray:
+        return self._noise_at().conditional_kernel_mean(kernel).cross_gram(z, self.images(x))
 
     def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
         """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
         images = self.images(x, *control)
-        noise = self.noise_at(*control).sample(len(images), images.shape[1], rng)
+        noise = self._noise_at(*control).sample(len(images), images.shape[1], rng)
         return np.asarray(images + noise)
 
 

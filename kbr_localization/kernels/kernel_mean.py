@@ -135,13 +135,29 @@ class KernelMean(Embedding):
         return np.asarray(0.5 * (clipped + clipped.T))
 
     def mode(self, starts: int = 8) -> FloatArray:
-        """Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 33)."""
-        return np.asarray(self.modes(starts)[0][0])
+        """
+        Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 33).
 
-    def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
-        """Return distinct local maxima (q, d), nearest to m first, and their m(x) > 0 (q,)."""
+        The highest end of ascents from `starts` points; NoMassError where m is not positive.
+        """
         points, weights, _ = self.terms()[0]
-        return _find_modes(self.kernel, points, weights, as_count('starts', starts))
+        kernel = self.kernel
+        while isinstance(kernel, ScaledKernel):
+            kernel = kernel.kernel
+        if isinstance(kernel, TraceKernel):
+            # one global maximum: the rotation nearest to the mean matrix
+            mode = nearest_rotation(np.tensordot(weights, points, axes=1))
+        else:
+            begin = points[_spread_starts(kernel, points, weights, as_count('starts', starts))]
+            mode = _ascend(kernel, points, weights, begin)
+        parts = weights * kernel.cross_gram(points, mode[np.newaxis])[:, 0]
+        if not parts.sum() > parts.size * np.finfo(np.float64).eps * np.abs(parts).sum():
+            raise NoMassError(
+                'weights: expected a kernel mean that is positive somewhere, got a largest value '
+                f'of {parts.sum():.3g} and weights of sum {weights.sum():.3g}: it has no mode; '
+                'start again from the conditional mean'
+            )
+        return mode
 
     def herd(self, count: int) -> FloatArray:
         """
@@ -206,35 +222,10 @@ def require_same_space(
         )
 
 
-def _find_modes(
-    kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
-) -> tuple[FloatArray, FloatArray]:
-    """Local maxima (q, d) of m(x) - k(x, x) / 2, the largest first, and m > 0 there (q,)."""
-    inner = kernel
-    while isinstance(inner, ScaledKernel):
-        inner = inner.kernel
-    if isinstance(inner, TraceKernel):
-        # one global maximum: the rotation nearest to the mean matrix
-        modes = nearest_rotation(np.tensordot(weights, points, axes=1))[np.newaxis]
-    else:
-        begin = points[_spread_starts(kernel, points, weights, starts)]
-        modes = _ascend(inner, points, weights, begin)
-    heights = weights @ kernel.cross_gram(points, modes)
-    sizes = np.abs(weights) @ np.abs(kernel.cross_gram(points, modes))
-    positive = heights > weights.size * np.finfo(np.float64).eps * sizes
-    if not positive.any():
-        raise NoMassError(
-            f'weights: expected a kernel mean that is positive somewhere, got a largest value of '
-            f'{heights.max():.3g} and weights of sum {weights.sum():.3g}: it has no mode; start '
-            'again from the conditional mean'
-        )
-    return modes[positive], heights[positive]
-
-
 def _ascend(
     kernel: Kernel, points: FloatArray, weights: FloatArray, begin: FloatArray
 ) -> FloatArray:
-    """Distinct local maxima (q, d) of m(x) - k(x, x) / 2, the largest first, by L-BFGS."""
+    """Largest (d,) of the local maxima of m(x) - k(x, x) / 2 that L-BFGS finds."""
     # the optimiser is slow to import, and a robot's node finds no modes
     from scipy.optimize import minimize  # noqa: PLC0415
 
@@ -262,13 +253,9 @@ def _ascend(
             return -float(value[0]) / scale, (below - above) / 2e-5 / scale
 
         options = {'ftol': 1e-15, 'gtol': 1e-9}
-        found = minimize(loss, start, jac=True, method='L-BFGS-B', options=options)
-        ends.append(np.asarray(found.x))
-    kept: list[FloatArray] = []
-    for end in np.array(ends)[np.argsort(-height(np.array(ends)))]:
-        if all(np.sum((end - other) ** 2) > 1e-2 for other in kept):
-            kept.append(end)
-    return unit.colour(np.array(kept))
+        ends.append(minimize(loss, start, jac=True, method='L-BFGS-B', options=options).x)
+    found = np.array(ends)
+    return unit.colour(found[[np.argmax(height(found))]])[0]
 
 
 def _spread_starts(

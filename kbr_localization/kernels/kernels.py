@@ -7,7 +7,7 @@ of coefficients ([MbKSR] section 4.1). A plain kernel (normalised=False) has k(x
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 import math
 from typing import Any
 
@@ -96,17 +96,10 @@ def _is_near(matrix: FloatArray, other: FloatArray) -> bool:
     return bool(np.all(np.abs(matrix - other) <= 1e-10 * np.outer(root, root)))
 
 
-def squared_distances(x: ArrayLike, z: ArrayLike, scale: Covariance) -> FloatArray:
+def squared_distances(x: FloatArray, z: FloatArray, scale: Covariance) -> FloatArray:
     """Distances (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
-    left = as_floats('x', x, 'n', scale.dimension or 'd')
-    right = left if z is x else as_floats('z', z, 'm', left.shape[1])
-    if scale.dimension is None:
-        return np.asarray(_squared_euclidean(left, right) / scale.value)
-    a = scale.whiten(left)
-    return _squared_euclidean(a, a if right is left else scale.whiten(right))
-
-
-def _squared_euclidean(a: FloatArray, b: FloatArray) -> FloatArray:
+    a = scale.whiten(x)
+    b = a if z is x else scale.whiten(z)
     if a.shape[1] <= 16 or min(len(a), len(b)) <= 8:
         return np.asarray(cdist(a, b, 'sqeuclidean'))
     # |a|^2 + |b|^2 - 2 a b is faster in many dimensions; centring avoids cancellation
@@ -144,23 +137,24 @@ def median_distance(points: ArrayLike, max_points: int = 2000) -> float:
 
 
 class DensityKernel(Kernel):
-    """Kernel peak * h(x - x'), h(0) = 1: a density when `normalised`, else of peak 1."""
+    """
+    Kernel peak * h(x - x'), h(0) = 1, of a width `scale`.
+
+    The peak is 1, that of a density when `normalised`, or that of a density relative to the
+    density's of `unit`, the plain kernel that a noise smoothed to this one.
+    """
 
     scale: Any
     normalised: bool
     unit: RadialKernel | None = None
-    """Plain kernel that a noise smoothed to this one: values are relative to its peak."""
-
-    @abstractmethod
-    def log_density_peak(self, dimension: int) -> float:
-        """Logarithm of the normalised kernel's k(x, x) in R^dimension."""
+    _log_density_peak: Callable[[int], float]
 
     def peak(self, dimension: int) -> float:
         """Value k(x, x) in R^dimension; KernelError when floating point cannot hold it."""
         if not self.normalised and self.unit is None:
             return 1.0
-        log_peak = self.log_density_peak(dimension)
-        log_peak -= self.unit.log_density_peak(dimension) if self.unit else 0.0
+        log_peak = self._log_density_peak(dimension)
+        log_peak -= self.unit._log_density_peak(dimension) if self.unit else 0.0
         # the rules multiply kernel values: their squares must be floats as well
         if abs(log_peak) > 350.0:
             raise KernelError(
@@ -169,44 +163,40 @@ class DensityKernel(Kernel):
             )
         return math.exp(log_peak)
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i), all equal to the peak. Shapes: (n, d) -> (n,)."""
-        points = as_floats('x', x, 'n', self.dimension or 'd')
-        return np.full(len(points), self.peak(points.shape[1]))
-
     @property
     def dimension(self) -> int | None:
         """Dimension d of the points, or None for a scalar scale, which fits any dimension."""
         value = self.scale.value if isinstance(self.scale, Covariance) else self.scale
         return len(value) if value.ndim else None
 
+    def _points(self, name: str, value: ArrayLike) -> FloatArray:
+        return as_floats(name, value, 'n', self.dimension or 'd')
+
+    def _diagonal(self, x: FloatArray) -> Any:
+        return np.full(len(x), self.peak(x.shape[1]))
+
 
 class RadialKernel(DensityKernel):
     """
     Kernel peak * profile(s), s = (x - x')^T S^-1 (x - x'), profile(0) = 1.
 
-    `scale` S: scalar, diagonal (d,) or full matrix (d, d).
+    `scale` S: scalar, diagonal (d,) or full matrix (d, d). A profile may overwrite its argument.
     """
 
     scale: Covariance
+    _profile: Callable[..., FloatArray]
 
     def __init__(self, scale: ArrayLike | Covariance, normalised: bool, name: str) -> None:
         self.scale, self.normalised = Covariance(scale, name), normalised
 
-    @abstractmethod
-    def profile(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Value at squared distance s relative to that at zero; may overwrite s."""
-
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        s, dimension = squared_distances(x, z, self.scale), np.shape(x)[1]
-        peak = self.peak(dimension)
-        values = self.profile(s, dimension)
-        return values if peak == 1.0 else np.asarray(peak * values)
-
     def gram(self, x: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
         return self.cross_gram(x, x)
+
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        peak = self.peak(x.shape[1])
+        values = self._profile(squared_distances(x, z, self.scale), x.shape[1])
+        return values if peak == 1.0 else peak * values
 
 
 class GaussianKernel(RadialKernel):
@@ -225,13 +215,11 @@ class GaussianKernel(RadialKernel):
         """R, under the name that scikit-learn searches."""
         return self.scale
 
-    def profile(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return exp(-s / 2)."""
+    def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
         np.multiply(s, -0.5, out=s)
         return np.exp(s, out=s)
 
-    def log_density_peak(self, dimension: int) -> float:
-        """Return log |2 pi R|^-1/2."""
+    def _log_density_peak(self, dimension: int) -> float:
         return -0.5 * (dimension * math.log(2.0 * math.pi) + self.scale.log_det(dimension))
 
 
@@ -244,19 +232,18 @@ class RationalQuadraticKernel(RadialKernel):
     """
     Rational quadratic kernel (1 + (x - x')^T R^-1 (x - x'))^-a, a = (1 + d) / 2.
 
-    Normalised it is a Cauchy density, conjugate to `CauchyNoise`. `scale` R: scalar, diagonal (d,)
-    or full matrix (d, d). Source: [MbKSR] Appendix A.
+    Normalised it is a Cauchy density, of peak Gamma(a) / (pi^a |R|^(1/2)), conjugate to
+    `CauchyNoise`. `scale` R: scalar, diagonal (d,) or full matrix (d, d).
+    Source: [MbKSR] Appendix A.
     """
 
     def __init__(self, scale: ArrayLike | Covariance, normalised: bool = True) -> None:
         super().__init__(scale, normalised, 'scale')
 
-    def profile(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return (1 + s)^-a."""
+    def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
         return np.asarray((1.0 + s) ** (-0.5 * (1 + dimension)))
 
-    def log_density_peak(self, dimension: int) -> float:
-        """Return log of Gamma(a) / (pi^a |R|^(1/2))."""
+    def _log_density_peak(self, dimension: int) -> float:
         power = 0.5 * (1 + dimension)
         return math.lgamma(power) - power * math.log(math.pi) - 0.5 * self.scale.log_det(dimension)
 
@@ -267,7 +254,8 @@ class MaternKernel(RadialKernel):
 
     `smoothness` v in (0, 40]: 1/2 is exp(-r), and for large v it tends to the Gaussian kernel of
     covariance S with the default alpha = sqrt(2 v). Normalised it is the variance-gamma density
-    VG(v + d/2; alpha, S), conjugate to `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
+    VG(v + d/2; alpha, S), of peak (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2),
+    conjugate to `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
     """
 
     def __init__(
@@ -288,27 +276,21 @@ class MaternKernel(RadialKernel):
         """Return alpha, or its default sqrt(2 v)."""
         return math.sqrt(2.0 * self.smoothness) if self.alpha is None else self.alpha
 
-    def profile(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return 2^(1-v) / Gamma(v) r^v K_v(r) at r = alpha sqrt(s)."""
-        return _matern_profile(self.rate * np.sqrt(s), self.smoothness)
+    def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
+        r, order = np.minimum(self.rate * np.sqrt(s), 1e6), self.smoothness  # zero from there
+        polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
+        if order in polynomials:
+            return np.asarray(np.polynomial.polynomial.polyval(r, polynomials[order]) * np.exp(-r))
+        factor = 2.0 ** (1.0 - order) / math.gamma(order)
+        with np.errstate(invalid='ignore'):
+            values = r**order * scipy.special.kv(order, r) * factor
+        # for v <= 40 K_v overflows only where the value is one to fourteen digits
+        return np.where(np.isfinite(values), values, 1.0)
 
-    def log_density_peak(self, dimension: int) -> float:
-        """Return log of (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2)."""
+    def _log_density_peak(self, dimension: int) -> float:
         gammas = math.lgamma(self.smoothness) - math.lgamma(self.smoothness + 0.5 * dimension)
         spread = dimension * math.log(self.rate**2 / (4.0 * math.pi))
         return gammas + 0.5 * (spread - self.scale.log_det(dimension))
-
-
-def _matern_profile(r: FloatArray, order: float) -> FloatArray:
-    """Return 2^(1-v) / Gamma(v) r^v K_v(r), 1 at r = 0. Shapes: any -> the same."""
-    r = np.minimum(r, 1e6)  # zero to the last bit from there
-    polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
-    if order in polynomials:
-        return np.asarray(np.polynomial.polynomial.polyval(r, polynomials[order]) * np.exp(-r))
-    with np.errstate(invalid='ignore'):
-        values = r**order * scipy.special.kv(order, r) * (2.0 ** (1.0 - order) / math.gamma(order))
-    # for v <= 40 K_v overflows only where the value is one to fourteen digits
-    return np.where(np.isfinite(values), values, 1.0)
 
 
 class LaplaceKernel(DensityKernel):
@@ -326,13 +308,9 @@ class LaplaceKernel(DensityKernel):
                 f'scale: expected a positive scalar or positive entries (d,), got {self.scale}'
             )
 
-    def log_density_peak(self, dimension: int) -> float:
-        """Return log of prod 1 / (2 b_i)."""
-        return -float(np.log(2.0 * np.broadcast_to(self.scale, dimension)).sum())
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        distances = cdist(x / self.scale, z / self.scale, 'cityblock')
+        return self.peak(x.shape[1]) * np.exp(-distances)
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        left = as_floats('x', x, 'n', self.dimension or 'd')
-        right = as_floats('z', z, 'm', left.shape[1])
-        distances = cdist(left / self.scale, right / self.scale, 'cityblock')
-        return np.asarray(self.peak(left.shape[1]) * np.exp(-distances))
+    def _log_density_peak(self, dimension: int) -> float:
+        return -float(np.log(2.0 * np.broadcast_to(self.scale, dimension)).sum())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
+from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
@@ -19,17 +21,39 @@ class TraceKernel(Kernel):
     is the mean rotation matrix. Source: [KBR] section 5.3, "KBR (Tr)".
     """
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of tr(X_i Z_j^T). Shapes: (n, 3, 3), (m, 3, 3) -> (n, m)."""
-        left, right = _as_rotations('x', x), _as_rotations('z', z)
-        return np.asarray(left.reshape(-1, 9) @ right.reshape(-1, 9).T)
+    point = (3, 3)
 
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values tr(X_i X_i^T) = 3. Shapes: (n, 3, 3) -> (n,)."""
-        return np.full(len(_as_rotations('x', x)), 3.0)
+    def _points(self, name: str, value: ArrayLike) -> FloatArray:
+        matrices = super()._points(name, value)
+        defect = np.abs(matrices @ matrices.transpose(0, 2, 1) - np.eye(3)).max()
+        if defect > 1e-6 or np.any(np.linalg.det(matrices) < 0):
+            raise KernelError(
+                f'{name}: expected rotation matrices, got |A A^T - I| up to {defect:.2g}, or '
+                'reflections: project with nearest_rotation()'
+            )
+        return matrices
+
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return x.reshape(-1, 9) @ z.reshape(-1, 9).T
+
+    def _diagonal(self, x: FloatArray) -> Any:
+        return np.full(len(x), 3.0)
 
 
-class CircularKernel(Kernel):
+class _OnCircle(Kernel):
+    """Kernel of the difference of angles (n, 1) in radians."""
+
+    point = (1,)
+    _of_difference: Callable[[FloatArray], FloatArray]
+
+    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
+        return self._of_difference(x - z.T)
+
+    def _diagonal(self, x: FloatArray) -> Any:
+        return np.full(len(x), self._of_difference(np.zeros(1))[0])
+
+
+class CircularKernel(_OnCircle):
     """
     Kernel (c_0 + 2 sum_k c_k cos k(t - t')) / 2 pi on the circle, points (n, 1) in radians.
 
@@ -41,20 +65,14 @@ class CircularKernel(Kernel):
         if np.any(self.coefficients < 0):
             raise KernelError(f'coefficients: expected numbers >= 0, got {self.coefficients}')
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(t_i, t'_j). Shapes: (n, 1), (m, 1) -> (n, m)."""
-        series = 2.0 * self.coefficients
-        series[0] = self.coefficients[0]
+    def _of_difference(self, angle: FloatArray) -> FloatArray:
         # a sum of cosines is a Chebyshev series of the cosine
-        cosine = np.cos(_angle_differences(x, z))
-        return np.asarray(np.polynomial.chebyshev.chebval(cosine, series) / (2.0 * math.pi))
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(t_i, t_i). Shapes: (n, 1) -> (n,)."""
-        return np.full(len(as_floats('x', x, 'n', 1)), self.cross_gram([[0.0]], [[0.0]])[0, 0])
+        series = np.append(self.coefficients[0], 2.0 * self.coefficients[1:])
+        values = np.polynomial.chebyshev.chebval(np.cos(angle), series)
+        return np.asarray(values / (2.0 * math.pi))
 
 
-class WrappedNormalKernel(Kernel):
+class WrappedNormalKernel(_OnCircle):
     """
     Wrapped normal density sum_k g(t - t' + 2 pi k; 0, s^2) on the circle, points (n, 1) in rad.
 
@@ -64,15 +82,9 @@ class WrappedNormalKernel(Kernel):
     def __init__(self, variance: float, normalised: bool = True) -> None:
         self.variance, self.normalised = as_positive('variance', variance), normalised
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(t_i, t'_j). Shapes: (n, 1), (m, 1) -> (n, m)."""
-        values = wrapped_normal(_angle_differences(x, z), self.variance)
-        return values if self.normalised else np.asarray(values / self.density_peak())
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(t_i, t_i). Shapes: (n, 1) -> (n,)."""
-        peak = self.density_peak() if self.normalised else 1.0
-        return np.full(len(as_floats('x', x, 'n', 1)), peak)
+    def _of_difference(self, angle: FloatArray) -> FloatArray:
+        values = wrapped_normal(angle, self.variance)
+        return values if self.normalised else values / self.density_peak()
 
     def density_peak(self) -> float:
         """Return the wrapped normal density at zero."""
@@ -99,18 +111,3 @@ def nearest_rotation(matrix: ArrayLike) -> FloatArray:
     left, _, right = np.linalg.svd(as_floats('matrix', matrix))
     left[..., :, -1] *= np.linalg.det(left @ right)[..., np.newaxis]
     return np.asarray(left @ right)
-
-
-def _as_rotations(name: str, value: ArrayLike) -> FloatArray:
-    matrices = as_floats(name, value, 'n', 3, 3)
-    defect = np.abs(matrices @ matrices.transpose(0, 2, 1) - np.eye(3)).max()
-    if defect > 1e-6 or np.any(np.linalg.det(matrices) < 0):
-        raise KernelError(
-            f'{name}: expected rotation matrices, got |A A^T - I| up to {defect:.2g}, or '
-            'reflections: project with nearest_rotation()'
-        )
-    return matrices
-
-
-def _angle_differences(x: ArrayLike, z: ArrayLike) -> FloatArray:
-    return np.asarray(as_floats('x', x, 'n', 1) - as_floats('z', z, 'm', 1).T)

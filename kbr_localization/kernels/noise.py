@@ -228,10 +228,7 @@ class _Shifted(Kernel):
     """K(z, f + c): a conditional kernel mean about another location, which is not symmetric."""
 
     def __init__(self, kernel: Kernel, offset: FloatArray) -> None:
-        self.kernel, self.offset = kernel, offset
+        self.kernel, self.offset, self.point = kernel, offset, offset.shape
 
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self.kernel.cross_gram(x, as_floats('f_x', z, 'n', len(self.offset)) + self.offset)
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        raise NotImplementedError  # K(f, f) has no use
+    def _matrix(self, x: FloatArray, z: FloatArray) -> FloatArray:
+        return self.kernel.cross_gram(x, z + self.offset)
