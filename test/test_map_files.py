@@ -279,11 +279,10 @@ def test_attributes_of_the_wrong_kind_are_refused_in_words(saved, group, name, v
 def test_a_path_that_is_no_map_says_what_was_expected(tmp_path):
     with pytest.raises(MapError, match=r'does not exist: build it with `kbr map build'):
         KernelMap.load(tmp_path / 'nowhere.h5')
-    with pytest.raises(MapError, match=r'is a folder: expected a file made by `kbr map build`'):
-        KernelMap.load(tmp_path)
     os.mkfifo(tmp_path / 'map.h5')
-    with pytest.raises(MapError, match='is a device or a pipe: expected a file'):
-        KernelMap.load(tmp_path / 'map.h5')
+    for path in (tmp_path, tmp_path / 'map.h5'):
+        with pytest.raises(MapError, match='is a folder or a device: build it with `kbr map'):
+            KernelMap.load(path)
 
 
 def test_a_run_whose_folder_has_a_name_that_is_no_text_is_mapped(kernel_map, tmp_path):
