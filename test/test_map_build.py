@@ -11,11 +11,7 @@ from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.run_checks import (
-    frames_apart,
-    odometry_fault,
-    reference_leaps,
-)
+from kbr_localization.localization.map.run_checks import frames_apart, odometry_fault, run_faults
 from map_helpers import tiny_map, TINY_VISION, TinyRun
 from mapping_helpers import RingRun
 import numpy as np
@@ -178,13 +174,15 @@ def test_leaps_of_reference_poses_are_those_against_the_odometry():
     leaping = TRUE.copy()
     leaping[60:140, 1] += 4.0
     stamps = RUN.odometry.stamps_ns
-    assert [*reference_leaps(stamps, ODOMETRY, TRUE)] == []
-    found = [*reference_leaps(stamps, ODOMETRY, leaping)]
-    assert [image for image, _ in found] == [60, 140]
-    np.testing.assert_allclose([metres for _, metres in found], 4.0, atol=0.1)
+    assert run_faults('ring', stamps, ODOMETRY, TRUE) == ''
+    found = run_faults('ring', stamps, ODOMETRY, leaping)
+    assert re.findall(r'by (\S+) m at \S+ s \((\d+) images', found) == [
+        ('4.0', '80'),
+        ('4.0', str(len(TRUE) - 140)),
+    ]
     # of a pause the odometry tells nothing
     paused = stamps + 10**11 * (np.arange(len(stamps)) >= 60)
-    assert [image for image, _ in reference_leaps(paused, ODOMETRY, leaping)] == [140]
+    assert run_faults('ring', paused, ODOMETRY, leaping).count('by ') == 1
 
 
 def test_building_tells_when_and_how_far_the_reference_leaps_and_of_which_kind_odometry_is(caplog):

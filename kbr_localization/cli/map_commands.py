@@ -198,9 +198,9 @@ def prune(
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, map_file)
-    pruned, loss = prune_map(kernel_map, max_images, 0)
+    pruned, loss = prune_map(kernel_map, max_images)
     rows = {
-        'images': f'{loss.kept} of {loss.images}',
+        'images': f'{len(pruned)} of {len(kernel_map)}',
         'farthest dropped image from one that stays': f'{loss.radius:.2f} m',
         'median of these distances': f'{loss.median:.2f} m',
         'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',

@@ -81,13 +81,13 @@ class GrowingMap:
         Save before the same map is read again: what is added while it is read is not kept.
         """
         before, unsaved = self.in_use, self.unsaved
-        if in_use.file.path == before.file.path:
-            in_use.file.take_over(before.file)
+        if in_use.file.path != before.file.path:
+            self._background.submit(self._leave, before, unsaved)
+        else:
+            before.file.release()
             if unsaved:
                 text = f'{unsaved} images that were not written yet are not in the map read again'
                 self._log('warning', text)
-        else:
-            self._background.submit(self._leave, before, unsaved)
         self._begin_on(in_use)
 
     def look(self, answer: Answer) -> KernelMap | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 import functools
 import logging
+import pickle
 import time
-from typing import Any, NamedTuple
-import uuid
+from typing import Any
 
 from kbr_localization import conversions, se2
 from kbr_localization.datasets import Dataset, Frame
@@ -17,7 +17,7 @@ from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.grow import make_thumbnail
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import run_faults
 from kbr_localization.localization.motion import measure_odometry
@@ -49,16 +49,6 @@ _LATE = (
     'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
     'are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
 )
-
-
-class _Candidate(NamedTuple):
-    """A frame with known pose, and the odometry and the pose of the next one of its run."""
-
-    frame: Frame
-    run: int
-    pose: FloatArray
-    control: FloatArray
-    next_pose: FloatArray
 
 
 @dataclass(frozen=True)
@@ -120,34 +110,33 @@ def describe_runs(
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or Workers()
     cameras = _cameras(datasets)
-    chosen = candidates = _candidates_of(datasets)
+    posed = _posed_frames(datasets)
+    chosen = np.arange(len(posed['frames']))
     if max_images is not None:
-        if max_images < 1:
-            raise MapError(f'max_images: expected at least 1, got {max_images}')
-        kept = cover(np.array([c.pose for c in candidates]), max_images, rng)
-        chosen = [candidates[index] for index in kept]
+        chosen = cover(posed['poses'], max_images, rng)
+    frames = posed['frames'][chosen]
     if describer is None:
-        spread = np.linspace(0, len(chosen) - 1, min(len(chosen), VOCABULARY_IMAGES))
-        images = [chosen[index].frame.image for index in np.unique(spread.astype(int))]
+        spread = np.linspace(0, len(frames) - 1, min(len(frames), VOCABULARY_IMAGES))
+        images = [frame.image for frame in frames[np.unique(spread.astype(int))]]
         config = vision or VisionConfig()
         if cameras:
             describer = fit_cameras(config, cameras, images, rng, workers, report)
         else:
             describer = fit_describer(config, images, rng, workers, report)
-    chosen, described = _described(chosen, describer, datasets, report, workers)
-    poses = np.array([c.pose for c in chosen])
-    tracks, delay = _tracks(candidates, datasets)
+    counting = functools.partial(report, 'describing images')
+    images = [frame.image for frame in frames]
+    described = describe_images(describer, images, workers, counting, thumbnails=True)
+    runs = [datasets[run] for run in posed['run_index'][chosen]]
+    used = _usable(described, describer, frames, runs)
+    described = [described[index] for index in used]
+    tracks, delay = _tracks(posed, datasets)
     calibration, noise = measure_odometry(tracks)
     return KernelMap(
-        poses=poses,
+        **{name: posed[name][chosen[used]] for name in OF_IMAGES if name in posed},
         descriptors=np.array([image.descriptor for image in described]),
-        stamps_ns=np.array([c.frame.stamp_ns for c in chosen], dtype=np.int64),
-        run_index=np.array([c.run for c in chosen], dtype=np.int32),
         run_names=unique_names([dataset.name for dataset in datasets]),
         describer=describer,
         image_shape=(described[0].shape[0], described[0].shape[1]),
-        controls=np.array([c.control for c in chosen]),
-        next_poses=np.array([c.next_pose for c in chosen]),
         motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
         calibration=replace(calibration, delay=delay),
@@ -190,83 +179,86 @@ def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
     return next(iter(found), ())
 
 
-def _candidates_of(datasets: Sequence[Dataset]) -> list[_Candidate]:
-    """Return the frames of runs that have a reference pose, count the others; raises MapError."""
-    found: list[_Candidate] = []
-    outside: list[str] = []
+def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """
+    Return `frames` (n,) of runs that have a reference pose, and their rows (n, ...) in a map.
+
+    The others are counted. Raises MapError where there are none.
+    """
+    parts: list[dict[str, np.ndarray]] = []
+    outside = []
     for run, dataset in enumerate(datasets):
-        frames = [frame for frame in dataset if frame.reference is not None]
-        if len(frames) < len(dataset):
-            dataset.skipped['no reference pose'] = len(dataset) - len(frames)
-        if not frames:
+        own = [frame for frame in dataset if frame.reference is not None]
+        if len(own) < len(dataset):
+            dataset.skipped['no reference pose'] = len(dataset) - len(own)
+        if not own:
             outside.append(outside_fixes(dataset))
             continue
-        odometry = np.array([frame.odometry for frame in frames])
-        poses = np.array([frame.reference for frame in frames])
-        controls = np.full(odometry.shape, np.nan)
-        controls[:-1] = se2.between(odometry[:-1], odometry[1:])
-        following = np.concatenate([poses[1:], controls[-1:]])
-        rows = zip(frames, poses, controls, following, strict=True)
-        found += [_Candidate(frame, run, *of_frame) for frame, *of_frame in rows]
+        odometry = np.array([frame.odometry for frame in own])
+        poses = np.array([frame.reference for frame in own])
+        end = np.full((1, 3), np.nan)
+        part = {
+            'frames': np.array(own, dtype=object),
+            'odometry': odometry,
+            'poses': poses,
+            'controls': np.concatenate([se2.between(odometry[:-1], odometry[1:]), end]),
+            'next_poses': np.concatenate([poses[1:], end]),
+            'stamps_ns': np.array([frame.stamp_ns for frame in own], dtype=np.int64),
+            'run_index': np.full(len(own), run, dtype=np.int32),
+        }
+        parts.append(part)
     for why in filter(None, outside):
-        if not found:
+        if not parts:
             raise MapError(why)
         LOG.warning('warning: %s', why)
-    if not found:
+    if not parts:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(
             f'no image with a reference pose in {names}: nothing to build a map from; without '
             'known poses build it by --poses odometry'
         )
-    return found
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _described(
-    candidates: list[_Candidate],
+def _usable(
+    described: Sequence[DescribedImage],
     describer: Describer,
-    datasets: Sequence[Dataset],
-    report: Progress,
-    workers: Workers,
-) -> tuple[list[_Candidate], list[DescribedImage]]:
-    """Keep the candidates whose images can be used, count the others and tell why the last."""
-    images = [candidate.frame.image for candidate in candidates]
-    counting = functools.partial(report, 'describing images')
-    described = describe_images(describer, images, workers, counting, thumbnails=True)
-    kept, misfits, trouble = [], 0, ''
-    for candidate, image in zip(candidates, described, strict=True):
-        if image.descriptor is None:
-            broken = isinstance(image.error, DatasetError)
-            reason, trouble = 'broken image' if broken else 'unusable image', str(image.error)
-            if not broken:
-                misfits, trouble = misfits + 1, f'{candidate.frame.name}: {trouble}'
+    frames: Sequence[Frame],
+    runs: Sequence[Dataset],
+) -> list[int]:
+    """Numbers of the images that can be used; count the others in their runs, name the last."""
+    used, misfits, trouble = [], 0, ''
+    for number, (image, frame, run) in enumerate(zip(described, frames, runs, strict=True)):
+        if isinstance(image.error, DatasetError):
+            reason, trouble = 'broken image', str(image.error)
+        elif image.descriptor is None:
+            reason, trouble = 'unusable image', f'{frame.name}: {image.error}'
+            misfits += 1
         elif missing_cameras(describer, image.descriptor):
             reason = trouble = 'without an image of each camera'
         else:
-            kept.append((candidate, image))
+            used.append(number)
             continue
-        skipped = datasets[candidate.run].skipped
-        skipped[reason] = skipped.get(reason, 0) + 1
+        run.skipped[reason] = run.skipped.get(reason, 0) + 1
     # where as many images do not fit as do, which of them are meant is for the user to say
-    if len(kept) <= misfits or not kept:
+    if len(used) <= misfits or not used:
         raise MapError(
-            f'only {len(kept)} of {len(images)} images can be used: check the runs, or the size '
+            f'only {len(used)} of {len(frames)} images can be used: check the runs, or the size '
             f'of the images; the last that cannot: {trouble}'
         )
     if trouble:
         LOG.warning('the last image that was left out: %s', trouble)
-    return [candidate for candidate, _ in kept], [image for _, image in kept]
+    return used
 
 
 def _tracks(
-    candidates: list[_Candidate], datasets: Sequence[Dataset]
+    posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]
 ) -> tuple[list[tuple[FloatArray, FloatArray]], FloatArray | None]:
     """Odometry, at the right time, and reference poses of each run; the delay of all of them."""
     tracks, delays = [], []
     for run, dataset in enumerate(datasets):
-        frames = [c for c in candidates if c.run == run]
-        odometry = np.array([c.frame.odometry for c in frames]).reshape(-1, 3)
-        poses = np.array([c.pose for c in frames]).reshape(-1, 3)
-        stamps_ns = np.array([c.frame.stamp_ns for c in frames], dtype=np.int64)
+        own = posed['run_index'] == run
+        odometry, poses, stamps_ns = (posed[n][own] for n in ('odometry', 'poses', 'stamps_ns'))
         if fault := run_faults(dataset.name, stamps_ns, odometry, poses):
             LOG.warning('%s', fault)
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
@@ -277,26 +269,6 @@ def _tracks(
         tracks.append((odometry, poses))
         delays.append(delay)
     return tracks, common_delay(delays)
-
-
-class _SentDescriber:
-    """A describer that can go to other processes; each makes it once, of its state."""
-
-    _known: dict[str, Describer] = {}  # noqa: RUF012
-
-    def __init__(self, describer: Describer) -> None:
-        self.describer = describer
-        self._name = uuid.uuid4().hex
-
-    def __getstate__(self) -> tuple[str, dict[str, Any]]:
-        return self._name, dict(self.describer.state())
-
-    def __setstate__(self, state: tuple[str, dict[str, Any]]) -> None:
-        self._name, values = state
-        if self._name not in self._known:
-            self._known.clear()  # whatever was sent before is done with
-            self._known[self._name] = describer_from_state(values)
-        self.describer = self._known[self._name]
 
 
 def describe_images(
@@ -313,7 +285,7 @@ def describe_images(
     """
     # few enough for a bar that moves, many enough to hand over
     tasks = shrinking_batches(images, 64, workers.jobs)
-    work = functools.partial(_describe_all, _SentDescriber(describer), thumbnails)
+    work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
     described: list[DescribedImage] = gathered(
         workers, work, tasks, lambda done: report(done, len(images))
     )
@@ -323,9 +295,15 @@ def describe_images(
 
 
 def _describe_all(
-    sent: _SentDescriber, thumbnails: bool, images: Sequence[LoadableImage]
+    state: bytes, thumbnails: bool, images: Sequence[LoadableImage]
 ) -> list[DescribedImage]:
-    return [_describe(sent.describer, image, thumbnails) for image in images]
+    return [_describe(_describer_of(state), image, thumbnails) for image in images]
+
+
+@functools.lru_cache(1)
+def _describer_of(state: bytes) -> Describer:
+    """Make a describer of its state, once in each process."""
+    return describer_from_state(pickle.loads(state))
 
 
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:

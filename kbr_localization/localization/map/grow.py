@@ -11,7 +11,7 @@ import cv2
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import MapError
 from kbr_localization.files import LockBeside
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -42,42 +42,35 @@ def make_thumbnail(image: np.ndarray) -> bytes:
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     """
-    Return the map with more images at its end, as a run called `GROWN_RUN`.
+    Return the map with more images, described by its describer, as a run called `GROWN_RUN`.
 
     Poses, descriptors and parameters of the other images stay as they are. The added ones are no
     steps of a drive: their controls are NaN. Where the map's own poses are uncertain, the added
-    ones are as uncertain as the map is there. Raises MapError for a descriptor of another shape, a
-    pose that is not finite, or a map beyond `LARGEST_TO_GROW`.
+    ones are as uncertain as the map is there. Raises MapError for a map beyond `LARGEST_TO_GROW`.
     """
     if len(kernel_map) > LARGEST_TO_GROW:
         raise MapError(
             f'a map of {len(kernel_map)} images cannot grow, only one of up to '
             f'{LARGEST_TO_GROW}: record a run and build the map again'
         )
-    for image in images:
-        expected = kernel_map.descriptors.shape[1:]
-        if image.descriptor.shape != expected:
-            raise MapError(
-                f'descriptor of shape {image.descriptor.shape}: expected {expected}; describe the '
-                "image with the map's describer"
-            )
-        if not np.isfinite(image.pose).all():
-            raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
-    poses = np.array([image.pose for image in images]).reshape(-1, 3)
-    longer = kernel_map.appended(
-        GROWN_RUN,
-        [image.stamp_ns for image in images],
-        poses,
-        [image.descriptor for image in images],
-        [image.thumbnail for image in images],
+    poses = np.array([image.pose for image in images])
+    more = replace(
+        kernel_map,
+        poses=poses,
+        controls=np.full(poses.shape, np.nan),
+        next_poses=np.full(poses.shape, np.nan),
+        stamps_ns=np.array([image.stamp_ns for image in images]),
+        run_index=np.zeros_like(kernel_map.run_index, shape=len(images)),
+        descriptors=np.array([image.descriptor for image in images]),
+        run_names=(GROWN_RUN,),
+        thumbnails=tuple(image.thumbnail for image in images),
     )
-    n, record = len(kernel_map), kernel_map.mapping
-    added = longer.descriptors[n:]
-    return replace(
-        longer,
-        index=kernel_map.search_index.extended(added) if kernel_map.is_large else None,
-        mapping=record and record.extended(poses, kernel_map.uncertainty_at(poses)),
-    )
+    index, record = None, kernel_map.mapping
+    if kernel_map.is_large:
+        index = kernel_map.search_index.extended(more.descriptors)
+    if record is not None:
+        record = record.extended(poses, kernel_map.uncertainty_at(poses))
+    return replace(kernel_map.appended(more), index=index, mapping=record)
 
 
 def grown(kernel_map: KernelMap) -> np.ndarray:
@@ -107,15 +100,8 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
             'that has them, or use the map that they were added to'
         )
     # the map may have been tuned, or measured, since it grew
-    return replace(
-        kernel_map,
-        filter_config=base.filter_config,
-        motion_noise=base.motion_noise,
-        calibration=base.calibration,
-        baselines=base.baselines,
-        statistics=base.statistics,
-        decay=base.decay,
-    )
+    of_growth = (*OF_IMAGES, 'run_names', 'thumbnails', 'index', 'means', 'mapping')
+    return replace(base, **{name: getattr(kernel_map, name) for name in of_growth})
 
 
 class GrownFile:
@@ -129,7 +115,7 @@ class GrownFile:
         self.path = path
         self._lock: LockBeside | None = None
         self._seen = _state(path)
-        self._busy = threading.Lock()
+        self._busy = threading.RLock()
 
     def claim(self) -> None:
         """
@@ -174,15 +160,12 @@ class GrownFile:
             kernel_map.save(self.path)
             self._seen = _state(self.path)
 
-    def take_over(self, other: GrownFile) -> None:
-        """Take the claim of another one of the same file."""
-        self._lock, other._lock = other._lock, None
-
     def release(self) -> None:
-        """Let other processes add to it."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Let other processes add to it; waits for a write."""
+        with self._busy:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

@@ -16,7 +16,7 @@ import functools
 
 from kbr_localization.errors import MapError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
-from kbr_localization.workers import one_thread
+from kbr_localization.workers import batches, one_thread
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,14 +57,13 @@ class SketchIndex:
         They are read block by block, so they may lie in a file.
         """
         n = len(descriptors)
-        sample = _features(descriptors[_sample(n, 2048, rng)])
         with one_thread():  # several wait for each other on a machine that is busy
-            centre, axes, scale = _principal_axes(sample)
-        codes = np.empty((n, axes.shape[1]), dtype=np.int8)
-        for block in _blocks(n):
-            codes[block] = _codes((_features(descriptors[block]) - centre) @ axes, scale)
-        learnt = {'centre': centre, 'axes': axes, 'scale': np.array([scale], dtype=np.float32)}
-        return cls._sorted(learnt | {'lists': _list_centres(codes, rng)}, codes, np.arange(n))
+            learnt = _principal_axes(_features(descriptors[_sample(n, 2048, rng)]))
+        codes = _codes(descriptors, learnt)
+        some = np.unique(codes[_sample(n, 32768, rng)], axis=0).astype(np.float32)
+        count = max(1, min(1024, round(np.sqrt(n)), len(some) // 8))
+        learnt['lists'] = learn_vocabulary(some, count, rng, iterations=8)
+        return cls._sorted(learnt, codes, np.arange(n))
 
     @classmethod
     def _sorted(
@@ -72,18 +71,16 @@ class SketchIndex:
     ) -> SketchIndex:
         """Put sketches (n, k) of images (n,) into the lists."""
         lists = learnt['lists']
-        nearest = [nearest_words(codes[b].astype(np.float32), lists) for b in _blocks(len(codes))]
-        member = np.concatenate(nearest)
+        parts = batches(codes, _BLOCK)
+        member = np.concatenate([nearest_words(p.astype(np.float32), lists) for p in parts])
         order = np.argsort(member, kind='stable')
         starts = np.searchsorted(member[order], np.arange(len(lists) + 1)).astype(np.int64)
-        placed: dict[str, np.ndarray] = {'codes': codes[order], 'starts': starts}
-        placed['order'] = images[order].astype(np.int32)
-        return cls({**learnt, **placed})
+        order32 = images[order].astype(np.int32)
+        return cls({**learnt, 'codes': codes[order], 'order': order32, 'starts': starts})
 
     def extended(self, descriptors: np.ndarray) -> SketchIndex:
         """Return the index with the images of descriptors (m, d) after those that it has."""
-        projected = (_features(descriptors) - self.centre) @ self.axes
-        codes = np.concatenate([self.codes, _codes(projected, self.scale)])
+        codes = np.concatenate([self.codes, _codes(descriptors, self.arrays)])
         new = np.arange(len(self), len(codes))
         return self._sorted(self.arrays, codes, np.concatenate([self.order, new]))
 
@@ -105,7 +102,8 @@ class SketchIndex:
         feature = _features(descriptor[np.newaxis])[0]
         query = ((feature - self.centre) @ self.axes / self.scale).astype(np.float32)
         rows = np.arange(len(self)) if thorough else self._rows_near(query)
-        products = [self.codes[rows[b]].astype(np.float32) @ query for b in _blocks(len(rows))]
+        parts = batches(rows, _BLOCK)
+        products = [self.codes[part].astype(np.float32) @ query for part in parts]
         closeness = 2.0 * np.concatenate(products) - self._code_squares[rows]
         if len(rows) > count:
             rows = rows[np.argpartition(-closeness, count)[:count]]
@@ -113,8 +111,8 @@ class SketchIndex:
 
     @functools.cached_property
     def _code_squares(self) -> Float32Array:
-        blocks = [_squares(self.codes[b].astype(np.float32)) for b in _blocks(len(self))]
-        return np.concatenate(blocks)
+        parts = batches(self.codes, _BLOCK)
+        return np.concatenate([_squares(part.astype(np.float32)) for part in parts])
 
     def _rows_near(self, query: Float32Array) -> Indices:
         nearest = np.argsort(self._list_squares - 2.0 * (self.lists @ query))
@@ -126,10 +124,6 @@ class SketchIndex:
 
 def _squares(points: Float32Array) -> Float32Array:
     return np.asarray(np.einsum('ij,ij->i', points, points))
-
-
-def _blocks(n: int) -> list[slice]:
-    return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
 
 
 def _sample(n: int, size: int, rng: np.random.Generator) -> Indices:
@@ -146,8 +140,8 @@ def _features(descriptors: np.ndarray) -> Float32Array:
     return features
 
 
-def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array, float]:
-    """Centre (d,), leading axes (d, k) and the unit of their codes, from a sample (m, d)."""
+def _principal_axes(features: Float32Array) -> dict[str, np.ndarray]:
+    """Centre (d,), leading axes (d, k) and the unit (1,) of their codes, of a sample (m, d)."""
     centre = features.mean(axis=0)
     centred = features - centre
     count = min(64, *centred.shape)
@@ -159,15 +153,14 @@ def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array,
     leading = np.linalg.eigh(projected @ projected.T)[1][:, ::-1][:, :count]
     axes = projected.T @ leading
     axes = np.ascontiguousarray(axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-12))
-    scale = float(np.abs(centred @ axes).max()) / 127.0
-    return centre, axes, max(scale, 1e-12)
+    scale = max(float(np.abs(centred @ axes).max()) / 127.0, 1e-12)
+    return {'centre': centre, 'axes': axes, 'scale': np.array([scale], dtype=np.float32)}
 
 
-def _codes(projected: NDArray[np.floating], scale: float) -> NDArray[np.int8]:
-    return np.asarray(np.clip(np.rint(projected / scale), -127, 127), dtype=np.int8)
-
-
-def _list_centres(codes: NDArray[np.int8], rng: np.random.Generator) -> Float32Array:
-    sample = np.unique(codes[_sample(len(codes), 32768, rng)], axis=0).astype(np.float32)
-    count = max(1, min(1024, round(np.sqrt(len(codes))), len(sample) // 8))
-    return learn_vocabulary(sample, count, rng, iterations=8)
+def _codes(descriptors: np.ndarray, learnt: Mapping[str, np.ndarray]) -> NDArray[np.int8]:
+    """Sketches (m, k) of descriptors (m, d)."""
+    sketches = []
+    for part in batches(descriptors, _BLOCK):
+        projected = (_features(part) - learnt['centre']) @ learnt['axes'] / learnt['scale']
+        sketches.append(np.clip(np.rint(projected), -127, 127).astype(np.int8))
+    return np.concatenate(sketches)

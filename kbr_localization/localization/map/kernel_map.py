@@ -164,12 +164,6 @@ class KernelMap:
         n = len(self.poses)
         if n == 0:
             raise MapError('the map has no images: give runs with images and reference poses')
-        for name in OF_IMAGES:
-            if len(getattr(self, name)) != n:
-                raise MapError(
-                    f'{name} has {len(getattr(self, name))} rows for {n} poses: build the map '
-                    'again'
-                )
         if not np.isfinite(self.poses).all():
             raise MapError('the map has poses that are not finite: build it again')
 
@@ -203,34 +197,15 @@ class KernelMap:
             mapping=self.mapping.subset(indices) if self.mapping else None,
         )
 
-    def appended(
-        self,
-        run_name: str,
-        stamps_ns: Sequence[int] | StampArray,
-        poses: FloatArray,
-        descriptors: Sequence[np.ndarray] | np.ndarray,
-        thumbnails: Sequence[bytes],
-        controls: FloatArray | None = None,
-        next_poses: FloatArray | None = None,
-    ) -> KernelMap:
-        """Return the map with m images of a run, (m, 3) and (m, d), at its end."""
-        m, names = len(poses), self.run_names
-        names = names if run_name in names else (*names, run_name)
-        nowhere = np.full((m, 3), np.nan)
-        added = {
-            'poses': poses,
-            'descriptors': np.reshape(descriptors, (m, *self.descriptors.shape[1:])),
-            'stamps_ns': stamps_ns,
-            'run_index': np.full(m, names.index(run_name)),
-            'controls': nowhere if controls is None else controls,
-            'next_poses': nowhere if next_poses is None else next_poses,
+    def appended(self, more: KernelMap) -> KernelMap:
+        """Return the map with the images of one run, by the same describer, at its end."""
+        names = tuple(dict.fromkeys((*self.run_names, *more.run_names)))
+        rows: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in OF_IMAGES
         }
-        longer: dict[str, Any] = {}
-        for name, rows in added.items():
-            own = getattr(self, name)
-            longer[name] = np.concatenate([own, np.asarray(rows, dtype=own.dtype)])
-        shown = (*self.thumbnails, *thumbnails) if self.thumbnails else ()
-        return replace(self, **longer, run_names=names, thumbnails=shown, index=None, means=None)
+        rows['run_index'][len(self) :] = names.index(more.run_names[0])  # noqa: E203
+        shown = (*self.thumbnails, *more.thumbnails) if self.thumbnails else ()
+        return replace(self, **rows, run_names=names, thumbnails=shown, index=None, means=None)
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
         """Kernel vector (n,) of the map's images and a descriptor (d,), not centred."""
@@ -286,8 +261,7 @@ class KernelMap:
         """
         if self.mapping is None:
             return np.zeros((*poses.shape, 3))
-        _, nearest = self._places.query(poses[..., :2])
-        return np.asarray(self.mapping.covariances[nearest])
+        return np.asarray(self.mapping.covariances[self._places.query(poses[..., :2])[1]])
 
     @functools.cached_property
     def _places(self) -> cKDTree:

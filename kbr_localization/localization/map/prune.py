@@ -20,39 +20,30 @@ class PruningLoss(NamedTuple):
     """
     What a map lost.
 
-    `images`, `kept`: their numbers. `radius`, `median`: largest and median distance in metres from
-    a dropped image to the nearest one that stays, a turn counted by its chord on the unit circle.
-    `similarity`: median kernel value of a dropped image and the nearest one that stays.
+    `radius`, `median`: largest and median distance in metres from a dropped image to the nearest
+    one that stays, a turn counted by its chord on the unit circle. `similarity`: median kernel
+    value of a dropped image and the nearest one that stays.
     """
 
-    images: int
-    kept: int
     radius: float
     median: float
     similarity: float
 
 
-def prune(kernel_map: KernelMap, max_images: int, seed: int = 0) -> tuple[KernelMap, PruningLoss]:
+def prune(kernel_map: KernelMap, max_images: int) -> tuple[KernelMap, PruningLoss]:
     """Keep at most `max_images` images that cover the map (see `cover`), in their order."""
-    if max_images < 1:
-        raise MapError(f'max_images: expected at least 1, got {max_images}')
-    kept = cover(kernel_map.poses, max_images, np.random.default_rng(seed))
+    kept = cover(kernel_map.poses, max_images, np.random.default_rng(0))
     points, rows = se2.to_plane_and_circle(kernel_map.poses), kernel_map.descriptors
     dropped = np.setdiff1d(np.arange(len(points)), kept)
     if not dropped.size:
-        return kernel_map, PruningLoss(len(points), len(kept), 0.0, 0.0, 1.0)
+        return kernel_map, PruningLoss(0.0, 0.0, 1.0)
     distance, nearest = cKDTree(points[kept]).query(points[dropped])
     values = [
         kernel_map.describer.cross_gram(rows[[dropped[i]]], rows[[kept[nearest[i]]]])
         for i in np.linspace(0, len(dropped) - 1, min(len(dropped), 200)).astype(np.intp)
     ]
-    return kernel_map.subset(kept), PruningLoss(
-        images=len(points),
-        kept=len(kept),
-        radius=float(distance.max()),
-        median=float(np.median(distance)),
-        similarity=float(np.median(values)),
-    )
+    loss = float(distance.max()), float(np.median(distance)), float(np.median(values))
+    return kernel_map.subset(kept), PruningLoss(*loss)
 
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
@@ -61,8 +52,10 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
 
     The distance is between (x, y, cos, sin). Where there are too many for that, one pose of each
     cell of the finest grid with so few occupied cells is chosen. Shapes: (n, 3) -> sorted indices,
-    min(count, n) of them or, of very many, a few less.
+    min(count, n) of them or, of very many, a few less. Raises MapError for a count below 1.
     """
+    if count < 1:
+        raise MapError(f'max_images: expected at least 1, got {count}')
     points = se2.to_plane_and_circle(poses)
     if count >= len(points):
         return np.arange(len(points))

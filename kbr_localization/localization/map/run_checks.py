@@ -27,14 +27,18 @@ def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: Fl
         )
     if fault := odometry_fault(odometry, poses):
         return f'the odometry of {name} {fault}'
-    leaps = [*reference_leaps(stamps_ns, odometry, poses)]
-    if not leaps:
+    moved, driven = (se2.between(track[:-1], track[1:]) for track in (poses, odometry))
+    missed = np.hypot(*(moved - driven)[:, :2].T)
+    limit = max(0.5, 10.0 * float(np.median(missed))) if len(missed) else np.inf
+    leaps = missed > limit + 0.2 * np.hypot(*driven[:, :2].T)
+    # the odometry tells nothing of a pause
+    leaps = np.flatnonzero(leaps & (np.diff(stamps_ns) < LONG_PAUSE * 1e9)) + 1
+    if not leaps.size:
         return ''
-    ends = [*(image for image, _ in leaps[1:]), len(poses)]
     listed = ', '.join(
-        f'by {metres:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
+        f'by {missed[image - 1]:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
         f'({end - image} images)'
-        for (image, metres), end in zip(leaps, ends, strict=True)
+        for image, end in itertools.pairwise([*leaps, len(poses)])
     )
     return (
         f'the reference poses of {name} leap against its odometry, as of a localizer that was '
@@ -56,16 +60,24 @@ def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
     bends = np.abs(true[:, 2]) > 0.3  # straight on, a turn to the wrong side is not seen
     if bends.sum() < 3:
         return ''
-    turned = _angle(moved, steps)  # in the frames of the robot
-    yaw_away = _angle(np.diff(reference, axis=0), np.diff(odometry, axis=0))
-    headed = np.column_stack([_turned(odometry, yaw_away)[:, :2], reference[:, 2]])
+
+    def rotated(motions: FloatArray, others: FloatArray) -> tuple[float, FloatArray]:
+        """Angle between planar motions (m, 3), by least squares; the odometry turned by it."""
+        first, second = (each[:, 0] + 1j * each[:, 1] for each in (motions, others))
+        angle = float(np.angle(np.sum(first * second.conj())))
+        return angle, np.column_stack([odometry[:, :2] @ se2.rotation(angle)[:2, :2].T, heading])
+
+    heading = odometry[:, 2]
+    turned, aside = rotated(moved, steps)  # in the frames of the robot
+    _, headed = rotated(np.diff(reference, axis=0), np.diff(odometry, axis=0))
+    headed[:, 2] = reference[:, 2]
     for fault, poses in (
         ('', odometry),
         ('turns to the other side: is z of its frame down (NED)?', odometry * [1, -1, -1]),
         (
             f'has its x axis turned by {np.degrees(-turned):.0f} degrees against its heading, '
             'which is right only if the camera looks aside',
-            _turned(odometry, turned),
+            aside,
         ),
         ('has another heading than its motion: is it never set, or in degrees?', headed),
     ):
@@ -73,31 +85,6 @@ def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
         if np.median(np.abs(errors).sum(axis=1)) < 0.3 * _WINDOW:
             return fault
     return 'does not move as the reference poses do: is it of this run, in metres?'
-
-
-def _angle(motions: FloatArray, others: FloatArray) -> float:
-    """Angle by which planar motions (m, 3) are turned against others, by least squares."""
-    first, second = (each[:, 0] + 1j * each[:, 1] for each in (motions, others))
-    return float(np.angle(np.sum(first * second.conj())))
-
-
-def _turned(poses: FloatArray, angle: float) -> FloatArray:
-    """Turn positions of poses (n, 3) about the origin; headings stay."""
-    return np.column_stack([poses[:, :2] @ se2.rotation(angle)[:2, :2].T, poses[:, 2]])
-
-
-def reference_leaps(
-    stamps_ns: StampArray, odometry: FloatArray, reference: FloatArray
-) -> Iterator[tuple[int, float]]:
-    """Yield images before which the reference poses (n, 3) leap against the odometry, metres."""
-    moved = se2.between(reference[:-1], reference[1:])
-    driven = se2.between(odometry[:-1], odometry[1:])
-    missed = np.hypot(*(moved - driven)[:, :2].T)
-    usual = float(np.median(missed)) if len(missed) else 0.0
-    limit = max(0.5, 10.0 * usual) + 0.2 * np.hypot(*driven[:, :2].T)
-    unbroken = np.diff(stamps_ns) < LONG_PAUSE * 1e9
-    for step in np.flatnonzero((missed > limit) & unbroken):
-        yield int(step) + 1, float(missed[step])
 
 
 def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
@@ -138,19 +125,14 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
     away = here[:, :2] - here[:, :2].mean(axis=0)
     apart = there - here
     apart[:, 2] = se2.wrap_angle(apart[:, 2])
-    nothing, one = np.zeros(len(here)), np.ones(len(here))
-    cosine, sine = np.cos(here[:, 2]), np.sin(here[:, 2])
-    columns = np.concatenate(
-        [
-            np.stack([one, nothing, -away[:, 1], -sine], axis=1),
-            np.stack([nothing, one, away[:, 0], cosine], axis=1),
-            np.stack([nothing, nothing, one, nothing], axis=1),
-        ]
-    )
-    values = apart.T.ravel()
-    found, information = robust_line(columns, values)
-    left = (values - columns @ found).reshape(3, -1)
-    if np.mean((np.hypot(left[0], left[1]) < 1.0) & (np.abs(left[2]) < 0.3)) < 0.5:
+    # x, y, turn, metres to the left
+    columns = np.zeros((len(here), 3, 4))
+    columns[:, [0, 1, 2], [0, 1, 2]] = 1.0
+    columns[:, :2, 2] = away[:, ::-1] * [-1.0, 1.0]
+    columns[:, :2, 3] = np.column_stack([-np.sin(here[:, 2]), np.cos(here[:, 2])])
+    found, information = robust_line(columns.reshape(-1, 4), apart.ravel())
+    left = apart - columns @ found
+    if np.mean((np.hypot(left[:, 0], left[:, 1]) < 1.0) & (np.abs(left[:, 2]) < 0.3)) < 0.5:
         return 0.0, 0.0, 0.0
     # errors of neighbouring pairs are correlated; a lane is within metres of the other one
     covariance = np.linalg.inv(0.25 * information + np.diag([0.01, 0.01, 0.1, 4.0]))

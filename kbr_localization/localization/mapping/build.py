@@ -405,15 +405,7 @@ def _appended(
     record: MappingRecord | None,
 ) -> KernelMap:
     """Put a run, with odometry (m, 3) and covariances (m, 3, 3), behind the map's images."""
-    whole = kernel_map.appended(
-        own.run_names[0],
-        own.stamps_ns,
-        own.poses,
-        own.descriptors,
-        own.thumbnails,
-        own.controls,
-        own.next_poses,
-    )
+    whole = kernel_map.appended(own)
     before = kernel_map.mapping
     if before is None and record is not None:
         nothing = np.zeros((len(kernel_map), 3, 3))
