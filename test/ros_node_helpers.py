@@ -10,7 +10,6 @@ import numpy as np
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
-from std_srvs.srv import Trigger
 
 EVERY_IMAGE = {'image_queue': 200, 'image_backlog': 200}
 """A machine that is slow answers later, and from the same images."""
@@ -79,19 +78,6 @@ def wait_for_answer(ros, poses, stamp_ns):
     return conversions.pose_from_message(by_stamp(poses)[stamp_ns].pose)
 
 
-def drive_until_added(ros, robot, poses, seconds, says='written to'):
-    """Drive on until an image joins the map on request, as its pose is sure; give the time."""
-    for _ in range(10):
-        seconds += 0.4
-        robot.drive(seconds - 0.35, seconds)
-        # an image that is older than a moment is not added
-        wait_for_answer(ros, poses, robot.stamp_ns(seconds))
-        added = call(ros, Trigger, '/localization/add_current', Trigger.Request())
-        if says in added.message:
-            return seconds
-    raise AssertionError(added.message)
-
-
 def is_localized(reports):
     """Whether the newest report says so, also when the robot has gone silent since."""
     return diagnostics(reports, ': localization')[0].startswith('Localized')
@@ -106,6 +92,7 @@ def set_parameter(ros, name, **value):
     """Set a parameter of the node, e.g. with `double_value=1.0`; the result has a reason."""
     kinds = {'string_value': ParameterType.PARAMETER_STRING}
     kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
+    kinds |= {'bool_value': ParameterType.PARAMETER_BOOL}
     message = ParameterValue(type=kinds[next(iter(value))], **value)
     request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
     return call(ros, SetParameters, '/localization/set_parameters', request).results[0]

@@ -11,14 +11,12 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.images import decode_image, MessageImage
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest
-from ros_helpers import call, RELIABLE
+from ros_helpers import RELIABLE
 from ros_node_helpers import (
     diagnostics,
-    drive_until_added,
     is_localized,
     off_by,
     start_node,
@@ -27,7 +25,6 @@ from ros_node_helpers import (
 )
 from ros_robot import Robot, TinyWorld, VISION
 from sensor_msgs.msg import CompressedImage, Image
-from std_srvs.srv import Trigger
 from two_cameras import mirrored, write_two_camera_cold_run
 
 pytestmark = pytest.mark.ros
@@ -110,24 +107,6 @@ def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
         return 'raise sync_tolerance' in message and int(dropped) > 2
 
     ros.spin_until(says_so)
-
-
-def test_the_images_of_all_cameras_join_the_map_or_none(ros, two_camera_world, tmp_path):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    start_node(ros, two_camera_world, grow_into=tmp_path / 'grown', **TWO)
-    robot = TwoCameraRobot(ros)
-    robot.wait_for_listeners()
-    robot.drive(0.0, 4.0)
-    seconds = drive_until_added(ros, robot, poses, 4.0)
-    kernel_map = KernelMap.load(tmp_path / 'grown' / 'map.h5')
-    assert len(kernel_map) == 41 and kernel_map.cameras == ('front', 'rear')
-    robot.dead.add('rear')
-    # a second until the rear camera is waited for no more, and then an image that is current
-    for start, end in ((seconds + 0.05, seconds + 1.6), (seconds + 1.65, seconds + 2.0)):
-        robot.drive(start, end)
-        wait_for_answer(ros, poses, robot.stamp_ns(end))
-    refused = call(ros, Trigger, '/localization/add_current', Trigger.Request())
-    assert not refused.success and 'a camera has no image' in refused.message
 
 
 def test_two_cameras_are_recorded_and_make_a_map(ros):

@@ -5,6 +5,7 @@ import signal
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from helpers import wall_image
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
@@ -22,7 +23,6 @@ from ros_node_helpers import (
     by_stamp,
     change_state,
     diagnostics,
-    drive_until_added,
     EVERY_IMAGE,
     get_parameter,
     is_localized,
@@ -113,7 +113,7 @@ def test_it_says_the_same_as_the_offline_pipeline_and_shows_it(node):
     seen = {
         'particles': ros.collect(CLOUD, 'particle_cloud', BEST_EFFORT),
         'markers': ros.collect(MarkerArray, 'localization/map_poses', LATCHED),
-        'match': ros.collect(CompressedImage, 'localization/best_match', BEST_EFFORT),
+        'match': ros.collect(CompressedImage, 'localization/best_match/compressed', BEST_EFFORT),
         'pose': ros.collect(PoseWithCovarianceStamped, 'localization/pose'),
     }
     node.start_globally()
@@ -245,12 +245,20 @@ def test_every_one_of_many_calls_is_answered_and_few_are_logged(node):
         node.ros.node.destroy_client(client)
 
 
-def test_an_image_joins_the_map_on_request(node):
-    add = (Trigger, '/localization/add_current', Trigger.Request())
-    assert 'no current image to add' in call(node.ros, *add).message
+def test_a_view_that_has_changed_joins_the_map(node):
+    for name, value in (('grow_below', 0.9), ('grow_max_sd', 1.0)):
+        assert set_parameter(node.ros, name, double_value=value).successful
+    assert set_parameter(node.ros, 'grow_map', bool_value=True).successful
     node.start_globally()
-    node.drive(0.0, 6.0)
-    drive_until_added(node.ros, node.robot, node.poses, 6.0)
+    node.drive(0.0, 9.2)
+    changed = wall_image(node.robot.pose(9.6)[0])
+    changed[:, 40:90] = 0
+    node.robot.drive(9.25, 9.55)
+    node.robot.send_odometry(9.6)
+    node.robot.send_image(9.6, changed)
+    node.drive(9.65, 10.4)
+    assert set_parameter(node.ros, 'grow_map', bool_value=False).successful
+    node.change(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE)
     grown = node.ros.folder / 'grown' / 'long.h5'
     assert len(KernelMap.load(grown)) == 41
     grown.unlink()

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import math
 import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from kbr_localization import se2
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.ros.running import NodeLogger
 import numpy as np
@@ -46,7 +45,8 @@ class Topic:
     all messages count. `lost`: messages that were sent but did not arrive. `publishers`,
     `incompatible`, `other_types`: publishers of the topic, those whose QoS does not fit, and types
     other than the expected one. `sibling`: topic on which images of the other `image_transport`
-    come.
+    come. `recent`, `sent`: messages that arrived and that were sent in the last ten seconds.
+    `ahead`: seconds by which the last stamp is ahead of the clock.
     """
 
     name: str
@@ -98,11 +98,6 @@ class Topic:
         self.crowded = now - self._alone >= 30.0  # DDS may show a killed process that long
 
     @property
-    def loses(self) -> bool:
-        """Whether a tenth was lost; Fast DDS may count to the end of its numbers."""
-        return 5 <= self.sent - self.recent <= 1_000_000 and self.recent <= 0.9 * self.sent
-
-    @property
     def why_silent(self) -> str:
         """Say what is known of the silence, and the remedy."""
         if self.other_types:
@@ -118,104 +113,48 @@ class Topic:
         return f'{self.publishers} publishers, none sends{sought}'
 
 
-class Standstill:
-    """
-    How long the odometry has stood still, by its stamps.
-
-    `driven`: seconds for which its twist, now `speed` in m/s and `turn_rate` in rad/s, was not
-    zero all the same.
-    """
-
-    def __init__(self) -> None:
-        self._since_ns = self._rest_ns = 0
-        self._at: se2.FloatArray | None = None
-        self.seconds = self.driven = self.speed = self.turn_rate = 0.0
-
-    def add(
-        self, stamp_ns: int, pose: se2.FloatArray, speed: float = 0.0, turn_rate: float = 0.0
-    ) -> None:
-        """Take in an odometry pose (3,) and its twist."""
-        moved = math.inf if self._at is None else np.abs(se2.between(self._at, pose)).max()
-        if stamp_ns < self._since_ns or moved > 0.01:
-            self._since_ns, self._rest_ns, self._at = stamp_ns, stamp_ns, pose
-        if max(speed, abs(turn_rate)) < 0.05:
-            self._rest_ns = stamp_ns
-        self.speed, self.turn_rate = speed, turn_rate
-        self.seconds = (stamp_ns - self._since_ns) * 1e-9
-        self.driven = (stamp_ns - self._rest_ns) * 1e-9
-
-
-class StampLead:
-    """
-    By how many seconds the stamps of images lead those of the odometry that arrives then.
-
-    Delays that vary and bursts move single images, a clock that is off moves all: of the last
-    ones it is the lead nearest to zero, zero where they have both signs.
-    """
-
-    def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=100)
-
-    def add(self, image_ns: int, odometry_ns: int | None) -> None:
-        """Take in the stamp of an image and of the newest odometry at its arrival."""
-        if image_ns and odometry_ns:
-            self._recent.append((image_ns - odometry_ns) * 1e-9)
-
-    @property
-    def seconds(self) -> float:
-        """Zero for few images: a start stutters."""
-        leads = self._recent if len(self._recent) >= 20 else [0.0]
-        return max(min(leads), 0.0) + min(max(leads), 0.0)
-
-
 @dataclass
 class Facts:
     """
     Facts about all inputs of a node.
 
-    `unused_odometry`: messages that could not be used since the last that could, `why_odometry`
-    not. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras send,
-    but never together. `off_tf`: metres or radians between the topic's odometry and that of TF,
-    which is the transform `odom_frames`. `awaits_motion`: what motion is waited for, if it is.
-    `rival`: a transform that another node broadcasts too.
+    `still`: seconds for which the pose of the odometry has not moved, `awaits_motion`: what waits
+    for its motion. `lead`: seconds by which stamps of images lead those of the odometry that
+    arrives with them. `unused_odometry`: messages that could not be used since the last that
+    could, `why_odometry` not. `wrong_frame`: that of the odometry, and the expected one.
+    `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras send, but
+    never together. `off_tf`: metres or radians between the topic's odometry and that of TF, which
+    is the transform `odom_frames`. `rival`: a transform that another node broadcasts too.
     """
 
     image: Topic
     odometry: Topic
-    standstill: Standstill = field(default_factory=Standstill)
-    lead: StampLead = field(default_factory=StampLead)
+    still: float = 0.0
+    awaits_motion: str = ''
+    lead: float = 0.0
     unused_odometry: int = 0
     why_odometry: str = ''
+    wrong_frame: str = ''
     silent_cameras: str = ''
     cameras: str = ''
     unmatched: bool = False
     off_tf: float = 0.0
     odom_frames: str = ''
-    awaits_motion: str = ''
     rival: str = ''
 
-    @property
-    def stands(self) -> bool:
-        """Whether images come in while the odometry has stood still for long."""
-        return self.standstill.seconds >= 10.0 and self.image.silence <= STALE_SECONDS
 
-
-STANDS = '{f.odometry.name}: the pose has stood still for {f.standstill.seconds:.0f} s'
-LEAD = (
-    'stamps of {f.image.name} minus those of {f.odometry.name} as both arrive: '
-    '{f.lead.seconds:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that '
-    'late: an image is paired with the odometry of its stamp, so set the clocks by each other '
-    '(chrony), or see how the drivers stamp'
-)
 TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
     (
-        lambda t: t.loses,
+        # Fast DDS may count to the end of its numbers
+        lambda t: 5 <= t.sent - t.recent <= 1_000_000 and t.recent <= 0.9 * t.sent,
         '{t.name}: {t.recent} of {t.sent} messages arrive, the others are lost on the way: set '
         'the Fast DDS profile (config/fastdds.xml) for the sender too, or send compressed images',
     ),
     (lambda t: t.is_silent, 'no data for {t.silence:.0f} s on {t.name}: {t.why_silent}'),
-    (lambda t: t.stamp_ns == 0, '{t.name}: the stamps are zero: fill header.stamp'),
-    (lambda t: t.repeated >= 5, '{t.name}: the stamps do not advance: restart the sender'),
+    (
+        lambda t: t.repeated >= 5,
+        '{t.name}: the stamps do not advance: fill header.stamp, or restart the sender',
+    ),
     (
         lambda t: abs(t.ahead) >= 10.0,
         '{t.name}: stamps minus the clock of this node: {t.ahead:+.0f} s: check use_sim_time here '
@@ -243,18 +182,24 @@ NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
         '{f.why_odometry}',
     ),
     (
-        lambda f: f.standstill.driven >= 5.0,
-        STANDS + ' but its twist says {f.standstill.speed:.2g} m/s and '
-        '{f.standstill.turn_rate:.2g} rad/s: this driver fills the twist only: integrate it '
-        '(robot_localization), or choose another topic',
+        lambda f: f.wrong_frame,
+        '{f.odometry.name} comes in frame {f.wrong_frame}: set one of them, or the transform '
+        'leads nowhere',
     ),
     (
-        lambda f: f.awaits_motion and f.stands and f.standstill.driven < 5.0,
-        STANDS + ', and {f.awaits_motion}: drive on, or see whether the base driver reads the '
-        'wheels',
+        lambda f: f.awaits_motion and f.still >= 10.0 and f.image.silence <= STALE_SECONDS,
+        '{f.odometry.name}: the pose has stood still for {f.still:.0f} s, and {f.awaits_motion}: '
+        'drive on, or see whether the base driver reads the wheels and fills the pose, not only '
+        'the twist',
     ),
-    # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
-    (lambda f: not -0.8 <= f.lead.seconds <= 0.5, LEAD),
+    (
+        # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
+        lambda f: not -0.8 <= f.lead <= 0.5,
+        'stamps of {f.image.name} minus those of {f.odometry.name} as both arrive: '
+        '{f.lead:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that late: '
+        'an image is paired with the odometry of its stamp, so set the clocks by each other '
+        '(chrony), or see how the drivers stamp',
+    ),
     (
         lambda f: f.off_tf > 0.3,
         '{f.odometry.name} is {f.off_tf:.1f} m or rad off {f.odom_frames} on TF: set odom_source '
@@ -430,15 +375,13 @@ class Reporter:
 
     def _load_status(self) -> DiagnosticStatus:
         parts = self._localization
-        durations = {
-            'processing': parts.outputs.processing,
-            'latency': parts.outputs.latency,
-            'callbacks': parts.callback_durations,
-        }
-        found = {kind: values.milliseconds() for kind, values in durations.items()}
+        kinds = ('processing', 'latency', 'callbacks')
+        taken = (parts.outputs.processing, parts.outputs.latency, parts.callback_durations)
         values: dict[str, Any] = {'images waiting': len(parts.session.queue)}
-        for kind, times in found.items():
+        for kind, durations in zip(kinds, taken, strict=True):
+            times = durations.milliseconds()
             values |= {f'{kind} {what} [ms]': value for what, value in times.items()}
-        text = ', '.join(f'{kind} {times["p95"]:.0f} ms' for kind, times in found.items() if times)
+        p95 = {kind: values.get(f'{kind} p95 [ms]') for kind in kinds}
+        text = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in p95.items() if ms is not None)
         text = f'95% within: {text}' if text else 'no work yet'
         return status(self._node, 'load', OK, text, values)

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.errors import LocalizationError, MapError
-from kbr_localization.localization.filter.points import Points
+from kbr_localization.errors import MapError
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.map.grow import (
     grown,
     LARGEST_TO_GROW,
@@ -27,9 +27,6 @@ from kbr_localization.ros.session import Answer
 from kbr_localization.vision.describer import missing_cameras
 import numpy as np
 
-SURE_MASS = 0.95
-"""Fraction of the belief about the pose from which an image may join the map."""
-
 
 class GrowingMap:
     """
@@ -38,8 +35,9 @@ class GrowingMap:
     An image is added automatically only while the filter has confirmed the map, and only where
     the place has changed: in another light every view matches badly. A covered or stuck camera
     also matches badly, so an image is a candidate until a later one matches the map again.
-    `counts`: images added, and good ones not added, by reason. Everything belongs to the worker's
-    thread but `save`, which runs in the one thread of `background`, and `facts`.
+    `counts`: images added, and good ones not added, by reason. `failure`: what keeps images from
+    being added or written, or nothing. Everything belongs to the worker's thread but `save`, which
+    runs in the one thread of `background`, and `facts`.
     """
 
     def __init__(
@@ -62,12 +60,7 @@ class GrowingMap:
         self._recent: deque[float] = deque(maxlen=30)
         self._candidates: list[NewImage] = []
         self._frozen = self._recoveries = 0.0
-        self._write_failure = self._claim_failure = ''
-
-    @property
-    def failure(self) -> str:
-        """Say what keeps images from being written or added, or nothing."""
-        return self._write_failure or self._claim_failure
+        self.failure = ''
 
     @property
     def unsaved(self) -> int:
@@ -105,54 +98,32 @@ class GrowingMap:
         self._recent.append(similarity)
         if similarity >= config.grow_below:
             return self._settle()
-        obstacle = self._obstacle(answer)
-        try:
-            if not obstacle:
-                self._candidates.append(self._described(answer))
-        except LocalizationError:
-            obstacle = 'a camera has no image'
+        obstacle, describer = self._obstacle(answer), self.in_use.kernel_map.describer
+        if not obstacle:
+            image = answer.image.load()
+            descriptor = describer.describe(image)
+            if missing_cameras(describer, descriptor):
+                obstacle = 'a camera has no image'
+            else:
+                seen = (answer.stamp_ns, estimate.pose, descriptor, make_thumbnail(image))
+                self._candidates.append(NewImage(*seen))
         if obstacle:
             self.counts[f'not added: {obstacle}'] += 1
         return None
 
-    def add(self, answer: Answer | None) -> KernelMap:
-        """
-        Return the map with the image of the last answer, because asked for.
-
-        Raises KbrError when there is none, when it is old, or when its pose is unsure.
-        """
-        self.in_use.file.claim()
-        config, age = self._config(), time.monotonic() - (answer.image.received if answer else 0.0)
-        if answer is None or age > 2.0:
-            when = 'no image has been used' if answer is None else f'the last is {age:.1f} s old'
-            raise LocalizationError(f'no current image to add: {when}; see /diagnostics')
-        if not self._is_sure(answer):
-            estimate = answer.estimate
-            raise LocalizationError(
-                f'the pose of the image is not sure ({estimate.status}, confidence '
-                f'{estimate.confidence:.2f}, standard deviation {_deviation(answer):.2f} m): '
-                f'expected localized, {SURE_MASS} and {config.grow_max_sd} m; drive on'
-            )
-        if len(self._added) >= config.grow_max_images:
-            raise LocalizationError(
-                f'{len(self._added)} images were added to the map: raise grow_max_images, or '
-                'build the map again'
-            )
-        return self._with([self._described(answer)], 'added on request')
-
-    def save(self) -> str:
-        """Write the added images, return the path; raises MapError, and it is tried again."""
+    def save(self) -> None:
+        """Write the added images; raises MapError, and it is tried again."""
         in_use, unsaved = self.in_use, self.unsaved
-        if unsaved:
-            try:
-                in_use.file.write(in_use.kernel_map)
-            except MapError as error:
-                self._write_failure = str(error)
-                self._log('error', f'{unsaved} added images are not written yet: {error}')
-                raise
-            if self.in_use.name == in_use.name:
-                self._written, self._write_failure = in_use.kernel_map, ''
-        return str(in_use.file.path)
+        if not unsaved:
+            return
+        try:
+            in_use.file.write(in_use.kernel_map)
+        except MapError as error:
+            self.failure = f'{unsaved} added images are not written yet: {error}'
+            self._log('error', self.failure)
+            raise
+        if self.in_use.name == in_use.name:
+            self._written, self.failure = in_use.kernel_map, ''
 
     def close(self) -> None:
         """Let other processes add to the file."""
@@ -177,16 +148,13 @@ class GrowingMap:
             self._log('error', f'{unsaved} added images are lost with the map left: {error}')
         before.file.release()
 
-    def _is_sure(self, answer: Answer) -> bool:
-        estimate = answer.estimate
-        sure = estimate.localized and estimate.confidence >= SURE_MASS
-        return sure and _deviation(answer) <= self._config().grow_max_sd
-
     def _follow(self, answer: Answer) -> bool:
         """Return whether the pose has been sure for two metres, and the camera is alive."""
-        odometry, told = answer.continued, answer.estimate.diagnostics
-        sure, before = self._is_sure(answer), self._odometry
-        x, y, _ = se2.between(odometry if before is None else before, odometry)
+        odometry, estimate, told = answer.continued, answer.estimate, answer.estimate.diagnostics
+        variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
+        sure = estimate.localized and estimate.confidence >= 0.95
+        sure = sure and variance <= self._config().grow_max_sd ** 2
+        x, y, _ = se2.between(odometry if self._odometry is None else self._odometry, odometry)
         self._travel = self._travel + math.hypot(x, y) if sure else 0.0
         frozen, recoveries = told.get('frozen_images', 0.0), told.get('recoveries', 0.0)
         if not sure or recoveries != self._recoveries:
@@ -216,47 +184,32 @@ class GrowingMap:
     def _settle(self) -> KernelMap | None:
         """Add the candidates except those that look like a candidate of another place."""
         images, self._candidates = self._candidates, []
+        kernel_map = self.in_use.kernel_map
         if not images or not self._claim():
             return None
-        kernel_map = self.in_use.kernel_map
         rows = np.stack([image.descriptor for image in images])
         alike = kernel_map.per_camera(kernel_map.describer.cross_gram(rows, rows))
-        points = Points(np.array([image.pose for image in images]), np.ones(len(images)))
+        poses = np.array([image.pose for image in images])
         radius = 2.0 * kernel_map.filter_config.localized_radius
-        elsewhere = np.array([~points.within(image.pose, radius) for image in images])
-        moved_along = np.any(elsewhere & (alike >= float(np.median(self._recent))), axis=1)
+        near = [se2.within(poses, pose, radius, MAX_HEADING_DIFF) for pose in poses]
+        moved_along = np.any(~np.array(near) & (alike >= np.median(self._recent)), axis=1)
         if moved_along.any():
             reason = 'not added: the view moved along with the robot'
             self.counts[reason] += int(moved_along.sum())
         kept = [image for image, bad in zip(images, moved_along, strict=True) if not bad]
-        return self._with(kept, 'added by itself') if kept else None
+        if not kept:
+            return None
+        self.in_use = replace(self.in_use, kernel_map=with_images(kernel_map, kept))
+        self._added = np.concatenate([self._added, poses[~moved_along]])
+        self.counts['added by itself'] += len(kept)
+        return self.in_use.kernel_map
 
     def _claim(self) -> bool:
         """Whether no other process adds to the file."""
-        self._claim_failure = ''
         try:
             self.in_use.file.claim()
         except MapError as error:
-            self._claim_failure = f'no images are added to the map: {error}'
-            self._log('error', self._claim_failure)
-        return not self._claim_failure
-
-    def _described(self, answer: Answer) -> NewImage:
-        image, describer = answer.image.load(), self.in_use.kernel_map.describer
-        descriptor = describer.describe(image)
-        if missing_cameras(describer, descriptor):
-            raise LocalizationError('a camera has no image: only images of all join the map')
-        return NewImage(answer.stamp_ns, answer.estimate.pose, descriptor, make_thumbnail(image))
-
-    def _with(self, images: list[NewImage], how: str) -> KernelMap:
-        kernel_map = with_images(self.in_use.kernel_map, images)
-        self.in_use = replace(self.in_use, kernel_map=kernel_map)
-        self._added = np.concatenate([self._added, [image.pose for image in images]])
-        self.counts[how] += len(images)
-        return kernel_map
-
-
-def _deviation(answer: Answer) -> float:
-    """Largest standard deviation of the position in metres."""
-    largest = float(np.linalg.eigvalsh(answer.estimate.covariance[:2, :2])[-1])
-    return math.sqrt(max(largest, 0.0))
+            self.failure = f'no images are added to the map: {error}'
+            self._log('error', self.failure)
+            return False
+        return True

@@ -6,11 +6,10 @@ Callbacks only convert and hand on. `OdometrySource` is all that knows where the
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from copy import copy
 from functools import partial
-import math
 import time
 from typing import Any
 
@@ -21,7 +20,7 @@ from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import Added, Coverage, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
-from kbr_localization.ros.diagnostics import Facts, StampLead, Standstill, Topic
+from kbr_localization.ros.diagnostics import Facts, Topic
 from kbr_localization.ros.running import NodeLogger
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -107,6 +106,9 @@ def look_at_publishers(node: Node, topic: Topic, qos: QoSProfile) -> None:
     )
     others = {info.topic_type for info in found} - {topic.type_name}
     topic.other_types = ', '.join(sorted(others))
+    raw = topic.name.removesuffix(COMPRESSED)
+    other = raw + COMPRESSED * (raw == topic.name)
+    topic.sibling = other if node.count_publishers(other) else ''
 
 
 class TransformListener:
@@ -118,30 +120,22 @@ class TransformListener:
     """
 
     def __init__(self, node: Node, config: Any, log: Callable[[str, str], None]) -> None:
-        self._node, self._log = node, log
+        self._log = log
         # as a message has them
         self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
         self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
         self.links: dict[str, tuple[str, int, se2.FloatArray]] = {}
         self.callbacks: list[Callable[[], None]] = []
-        self.subscriptions: list[Any] = []
         if self.type is not None:
-            self.subscriptions = [
-                node.create_subscription(self.type, '/tf', self._take_raw, TF_QOS, raw=True),
-                node.create_subscription(self.type, '/tf_static', self._take_static, STATIC_QOS),
-            ]
+            listen_to = partial(node.create_subscription, self.type)
+            self._topic = listen_to('/tf', self._take_raw, TF_QOS, raw=True).topic_name
+            listen_to('/tf_static', partial(self._take, static=True), STATIC_QOS)
 
     def topic(self, sought: str) -> Topic:
         """Facts about /tf for who seeks a transform there; raises RosError without tf2_msgs."""
         if self.type is None:
             raise RosError(f'{sought} on /tf needs tf2_msgs: install it, or listen to a topic')
-        name = self.subscriptions[0].topic_name
-        return Topic(name, type_name(self.type), time.monotonic(), sought=sought)
-
-    def destroy(self) -> None:
-        """Stop listening."""
-        for subscription in self.subscriptions:
-            self._node.destroy_subscription(subscription)
+        return Topic(self._topic, type_name(self.type), time.monotonic(), sought=sought)
 
     def pose(self, parent: str, frame: str) -> Stamped | None:
         """Look up the newest stamp and place (3,) of a frame in one above it; None without."""
@@ -159,9 +153,6 @@ class TransformListener:
         # reading those of many joints would take a tenth of a core
         if any(frame in data for frame in self._frames):
             self._take(deserialize_message(data, self.type))
-
-    def _take_static(self, message: Any) -> None:
-        self._take(message, static=True)
 
     def _take(self, message: Any, static: bool = False) -> None:
         for transform in message.transforms:
@@ -182,9 +173,9 @@ class OdometrySource:
 
     With 'auto' it is that of the topic until TF has one; with 'topic' that of TF is compared.
     `topic`: facts about where it comes from. `sought`: the transform with it. `frame`: the one
-    that it moves. `newest`: its last stamp and pose (3,). `unused`: messages that could not be
-    used since the last that could. `on_newest` gets the stamp of each newest pose, and whether
-    the last one was a stray.
+    that it moves. `newest`: its last stamp and pose (3,), `resting`: the first one of that place.
+    `unused`: messages that could not be used since the last that could. `on_newest` gets the
+    stamp of each newest pose, and whether the last one was a stray.
     """
 
     def __init__(
@@ -199,10 +190,11 @@ class OdometrySource:
         self._node, self._config, self._session, self._log = node, config, session, log
         self._listener, self._on_newest = listener, on_newest
         self.newest: Stamped | None = None
+        self.resting: Stamped | None = None
         self._compared: Stamped | None = None
         self._on_tf = OdometryBuffer(5 * SECOND)
-        self.frame, self._of_tf = '', False
-        self.standstill, self.unused, self.why_unused = Standstill(), 0, ''
+        self.frame, self.parent, self._of_tf = '', config.odom_frame_id, False
+        self.unused, self.why_unused = 0, ''
         self.sought = f'{config.odom_frame_id} to {config.base_frame_id}'
         if config.odom_source == 'tf':
             self.topic = listener.topic(self.sought)
@@ -214,7 +206,7 @@ class OdometrySource:
     def _take_message(self, message: Odometry) -> None:
         stamp_ns = stamp_to_ns(message.header.stamp)
         self.topic.saw(stamp_ns, time.monotonic())
-        self._check_frames(message.header.frame_id, message.child_frame_id)
+        self.parent = message.header.frame_id.lstrip('/')
         try:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
@@ -223,8 +215,6 @@ class OdometrySource:
             self._log('warning', f'odometry not used: {error}')
             return
         self.unused, self.frame = 0, message.child_frame_id.lstrip('/')
-        linear, angular = message.twist.twist.linear, message.twist.twist.angular
-        self.standstill.add(stamp_ns, pose, math.hypot(linear.x, linear.y), angular.z)
         self._add(stamp_ns, pose)
 
     def _take_transforms(self) -> None:
@@ -245,45 +235,40 @@ class OdometrySource:
         anew = changes and self.newest is not None
         if changes:
             self._log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
-            self.destroy()
+            if self.topic.subscription is not None:
+                self._node.destroy_subscription(self.topic.subscription)
             self.topic, self.frame = self._listener.topic(self.sought), frame
-            self._of_tf = True
+            self.parent, self._of_tf = odom, True
         self.topic.saw(found[0], time.monotonic())
-        self.standstill.add(*found)
         self._add(*found, anew)
 
     def _add(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> None:
         self.newest = (stamp_ns, pose)
+        since_ns, place = self.resting or self.newest
+        if stamp_ns <= since_ns or np.abs(se2.between(place, pose)).max() > 0.01:
+            self.resting = self.newest
         outcome = self._session.add_odometry(stamp_ns, pose, anew)
         if outcome.leads:
             self._on_newest(stamp_ns, outcome is Added.RETURNED)
 
-    def off_tf(self) -> float:
-        """Metres or radians between the topic's pose at the last call and TF's of its stamp."""
-        compared, self._compared = self._compared, self.newest
-        if compared is None or self._on_tf.coverage(compared[0]) is not Coverage.READY:
-            return 0.0
-        return float(max(se2.magnitude(se2.between(self._on_tf.at(compared[0]), compared[1]))))
-
-    def destroy(self) -> None:
-        """Stop listening to the topic."""
-        if self.topic.subscription is not None:
-            self._node.destroy_subscription(self.topic.subscription)
-
-    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
-        expected, base = self._config.odom_frame_id, self._config.base_frame_id
-        if frame_id.lstrip('/') != expected:
-            self._log.once(
-                'warning',
-                f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
-                'the transform would hang in the air; set one of them',
-            )
-        if base and child_frame_id and child_frame_id.lstrip('/') != base:
-            self._log.once(
-                'info',
-                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
-                'taken to be at the same place in the plane',
-            )
+    def measure(self) -> dict[str, Any]:
+        """Return what is known of the odometry, as `Facts` has it; once a second."""
+        off_tf, compared, self._compared = 0.0, self._compared, self.newest
+        still_ns = self.newest[0] - self.resting[0] if self.newest and self.resting else 0
+        if compared and self._on_tf.coverage(compared[0]) is Coverage.READY:
+            step = se2.between(self._on_tf.at(compared[0]), compared[1])
+            off_tf = float(max(se2.magnitude(step)))
+        expected = self._config.odom_frame_id
+        frames = f'{self.parent!r}, but odom_frame_id is {expected!r}'
+        return {
+            'odometry': self.topic,
+            'still': still_ns * 1e-9,
+            'unused_odometry': self.unused,
+            'why_odometry': self.why_unused,
+            'wrong_frame': frames if self.parent != expected else '',
+            'off_tf': off_tf,
+            'odom_frames': self.sought,
+        }
 
 
 class Inputs:
@@ -303,13 +288,13 @@ class Inputs:
         listener: TransformListener,
         on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
     ) -> None:
-        self._node, self._config, self._session = node, config, session
-        self._listener, self._active = listener, False
+        self._node, self._config, self._session, self._active = node, config, session, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
             self.cameras, config.sync_tolerance
         )
-        self._matched, self._lead = time.monotonic(), StampLead()
+        self._matched = time.monotonic()
+        self._leads: deque[float] = deque(maxlen=100)
         compressed = config.image_transport == 'compressed'
         message_type: Any = CompressedImage if compressed else Image
         self._images: list[Topic] = []
@@ -341,17 +326,11 @@ class Inputs:
         """Count images that found none of the other cameras to go with, by reason."""
         return self._synchronizer.dropped
 
-    def destroy(self) -> None:
-        """Stop listening."""
-        self._listener.destroy()
-        self.odometry.destroy()
-        for topic in self._images:
-            self._node.destroy_subscription(topic.subscription)
-
     def _take_image(self, camera: int, message: Any) -> None:
         stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
         self._images[camera].saw(stamp_ns, now)
-        self._lead.add(stamp_ns, self.odometry.topic.stamp_ns)
+        if stamp_ns and self.odometry.topic.stamp_ns:
+            self._leads.append((stamp_ns - self.odometry.topic.stamp_ns) * 1e-9)
         image = MessageImage(message, f'at {stamp_ns * 1e-9:.3f} s')
         if not self._active:
             self._matched = now
@@ -369,29 +348,26 @@ class Inputs:
             qos = topic.subscription.qos_profile if topic.subscription else TF_QOS
             look_at_publishers(self._node, topic, qos)
             topic.measure(now, self._config.no_data_timeout, clock_ns)
-        for topic in self._images:
-            topic.sibling = '' if topic.publishers else self._sibling(topic.name)
-        source, silent = self.odometry, self._synchronizer.silent if self.cameras else []
+        silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
         unmatched = self.cameras and not silent and self._active and now - self._matched > 3.0
         return Facts(
             max(self._images, key=lambda topic: topic.last),
-            source.topic,
-            source.standstill,
-            self._lead,
-            source.unused,
-            source.why_unused,
+            lead=typical_lead(self._leads),
             silent_cameras=', '.join(silent) if any(lively) else '',
             cameras=', '.join(name for name in self.cameras if name not in silent),
             unmatched=bool(unmatched) and all(lively),
-            off_tf=source.off_tf(),
-            odom_frames=source.sought,
+            **self.odometry.measure(),
         )
 
-    def _sibling(self, topic: str) -> str:
-        """Name of the topic with the images of the other transport, if somebody sends them."""
-        raw = topic.endswith(COMPRESSED)
-        other = topic.removesuffix(COMPRESSED) if raw else topic + COMPRESSED
-        found = self._node.get_publishers_info_by_topic(other)
-        name = type_name(Image if raw else CompressedImage)
-        return other if name in {info.topic_type for info in found} else ''
+
+def typical_lead(leads: Collection[float]) -> float:
+    """
+    Seconds by which the stamps of images lead those of odometry, from the leads of some images.
+
+    Delays that vary and bursts move single images, a clock that is off moves all: it is the lead
+    nearest to zero, and zero where they have both signs, or for few images: a start stutters.
+    """
+    if len(leads) < 20:
+        return 0.0
+    return max(min(leads), 0.0) + min(max(leads), 0.0)

@@ -56,16 +56,9 @@ class Localization:
             saved = None
         listener = TransformListener(node, config, log)
         self.outputs = Outputs(node, settings, in_use.kernel_map, listener)
-        self.session = Session(
-            self._make_tracker,
-            config,
-            log,
-            self.outputs.transforms.forget,
-            self._start(saved),
-            saved,
-        )
-        send = self.outputs.transforms.send
-        self.inputs = Inputs(node, config, self.session, log, listener, send)
+        transforms, start = self.outputs.transforms, self._start(saved)
+        self.session = Session(self._make_tracker, config, log, transforms.forget, start, saved)
+        self.inputs = Inputs(node, config, self.session, log, listener, transforms.send)
         self._reporter: Reporter | None = None
         self._worker: Worker | None = None
 
@@ -105,12 +98,10 @@ class Localization:
         self._log('info', counts, 0.0)
 
     def destroy(self) -> None:
-        """Stop working and release everything."""
+        """Stop working; whoever made the node's topics removes them."""
         self.stop()
         self.background.shutdown()
         self.growing.close()
-        self.inputs.destroy()
-        self.outputs.destroy()
 
     def follow_settings(self, before: KbrConfig) -> None:
         """Use changed parameters of the filter."""
@@ -154,17 +145,6 @@ class Localization:
         self.outputs.transforms.forget()
         self.outputs.show_map(in_use.kernel_map)
 
-    def add_current(self) -> str:
-        """
-        Add the last image to the map; say what was added. For the worker.
-
-        Raises KbrError when there is no image, or its pose is not sure.
-        """
-        kernel_map = self.growing.add(self.session.last)
-        self._use_grown(kernel_map)
-        x, y, heading = kernel_map.poses[-1]
-        return f'image {len(kernel_map)} at x {x:.2f} m, y {y:.2f} m, heading {heading:.2f} rad'
-
     def _publish(self, answer: Answer) -> None:
         session, rate = self.session, self.settings.config.save_pose_rate
         if not self.outputs.publish(answer, session.tracker.localizer, session.is_current):
@@ -172,15 +152,12 @@ class Localization:
             return
         grown = self.growing.look(answer)
         if grown is not None:
-            self._use_grown(grown)
+            session.follow_map(replace(grown, filter_config=self.settings.filter))
+            self.outputs.map = grown
         if rate > 0.0 and time.monotonic() - self._pose_saved > 1.0 / rate:
             self._pose_saved = time.monotonic()
             self._save_pose(answer)
             self.background.submit(self._write_pose)
-
-    def _use_grown(self, kernel_map: KernelMap) -> None:
-        self.session.follow_map(replace(kernel_map, filter_config=self.settings.filter))
-        self.outputs.map = kernel_map
 
     def _make_tracker(self) -> Tracker:
         return self._tracker_on(self.growing.in_use.kernel_map, self.settings.filter)

@@ -6,7 +6,7 @@ Callbacks only; `session.work` does the work in the thread of a worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 import gc
 import sys
@@ -76,7 +76,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         for name in ('', *parse_map_files(self.settings.config.map_files)):
             service = f'~/load_map/{name}' if name else '~/load_map'
             create(Trigger, service, partial(self._load_map, name), callback_group=group)
-        create(Trigger, '~/add_current', self._add_current, callback_group=group)
 
     def _log_special_settings(self) -> None:
         config = self.settings.config
@@ -119,17 +118,13 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         return TransitionCallbackReturn.SUCCESS
 
     def _configure(self) -> None:
-        before = {*self.publishers, *self.subscriptions}
+        self._lasting = {*self.publishers, *self.subscriptions}
         try:
             self.localization = Localization(
                 self, self.settings, self.log, self.callback_durations
             )
         except BaseException:
-            # of several topics one may be refused when others are open
-            for publisher in {*self.publishers} - before:
-                self.destroy_publisher(publisher)
-            for subscription in {*self.subscriptions} - before:
-                self.destroy_subscription(subscription)
+            self._close_topics()  # of several one may be refused when others are open
             raise
 
     def _activate(self) -> None:
@@ -151,7 +146,14 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if self.localization is not None:
             self.localization.destroy()
             self.localization = None
+            self._close_topics()
             gc.collect()  # its parts refer to each other, and Python would keep twenty maps
+
+    def _close_topics(self) -> None:
+        for publisher in {*self.publishers} - self._lasting:
+            self.destroy_publisher(publisher)
+        for subscription in {*self.subscriptions} - self._lasting:
+            self.destroy_subscription(subscription)
 
     def _configured(self) -> Localization:
         if self.localization is None:
@@ -230,10 +232,18 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     async def _load_map(
         self, name: str, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        return await self._answer('load_map', self._load(name), response)
+        try:
+            response.message, response.success = await self._load(name), True
+        except KbrError as error:
+            response.message = str(error)
+        level = 'info' if response.success else 'error'
+        self.log(level, f'load_map: {response.message}', 1.0)
+        return response
 
     async def _load(self, name: str) -> str:
-        self._check_is_idle()
+        """Go on with another map; raises KbrError, and the map stays as it was."""
+        if self._loading:
+            raise MapError('another map is being read: call again when it is there')
         self._loading, self._kept = True, None
         try:
             localization = self._configured()
@@ -259,43 +269,9 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self._start_as_kept()
         return f'{loaded.name}: {len(loaded.kernel_map)} images'
 
-    async def _add_current(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
-        return await self._answer('add_current', self._add(), response)
-
-    async def _add(self) -> str:
-        self._check_is_idle()  # the file would get what the map that is being read has not
-        localization = self._configured()
-        if not self.active:
-            raise LocalizationError('the node is not active: activate it first')
-        added = await _done(localization.session.request, localization.add_current)
-        self._check_is_same(localization)
-        try:
-            path = await _done(localization.background.submit, localization.growing.save)
-        except MapError as error:
-            raise MapError(f'{added}, to be written later: {error}') from error
-        return f'{added}, written to {path}'
-
-    def _check_is_idle(self) -> None:
-        if self._loading:
-            raise MapError('another map is being read: call again when it is there')
-
     def _check_is_same(self, localization: Localization) -> None:
         if self.localization is not localization:
             raise LocalizationError('the node was configured anew meanwhile: call again')
-
-    async def _answer(
-        self, service: str, action: Coroutine[Any, Any, str], response: Trigger.Response
-    ) -> Trigger.Response:
-        """Answer with what an action says, or with why it could not be done."""
-        try:
-            response.message, response.success = await action, True
-        except KbrError as error:
-            response.message, response.success = str(error), False
-        level = 'info' if response.success else 'error'
-        self.log(level, f'{service}: {response.message}', 1.0)
-        return response
 
 
 def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]) -> Future[Any]:

@@ -6,19 +6,16 @@ About an answer: pose, transform, particles, pictures. For a lifecycle manager: 
 
 from __future__ import annotations
 
-import array
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 import threading
 import time
 from typing import Any
 import uuid
 
-import cv2
 from geometry_msgs.msg import Point, PoseArray, PoseWithCovarianceStamped
 from kbr_localization import se2
-from kbr_localization.datasets.images import decode_image
-from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -56,32 +53,17 @@ class Outputs:
     ) -> None:
         self._node, self._settings = node, settings
         self.processing, self.latency = Durations(), Durations()
-        self._map_sent = 0.0
-        self._publishers: list[Any] = []
-        self._poses = [
-            self._create(PoseWithCovarianceStamped, name, LATCHED)
-            for name in ('amcl_pose', '~/pose')
-        ]
+        self._map_sent, create = 0.0, node.create_publisher
+        names = ('amcl_pose', '~/pose')
+        self._poses = [create(PoseWithCovarianceStamped, name, LATCHED) for name in names]
         self._particle_type = optional_interface('nav2_msgs.msg', 'Particle')
         cloud = optional_interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
-        self._particles = self._create(cloud, 'particle_cloud', qos_profile_sensor_data)
-        self._map_poses = self._create(MarkerArray, '~/map_poses', LATCHED)
-        # RViz looks for compressed images under the second name
-        self._best_match = [
-            self._create(CompressedImage, name, qos_profile_sensor_data)
-            for name in ('~/best_match', '~/best_match/compressed')
-        ]
-        self.transforms = TransformBroadcaster(settings, listener, self._create)
+        self._particles = create(cloud, 'particle_cloud', qos_profile_sensor_data)
+        self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
+        match = '~/best_match/compressed'  # as RViz looks for compressed images
+        self._best_match = create(CompressedImage, match, qos_profile_sensor_data)
+        self.transforms = TransformBroadcaster(node, settings, listener)
         self.show_map(kernel_map)
-
-    def _create(self, message_type: Any, name: str, qos: QoSProfile) -> Any:
-        self._publishers.append(self._node.create_publisher(message_type, name, qos))
-        return self._publishers[-1]
-
-    def destroy(self) -> None:
-        """Remove the publishers."""
-        for publisher in self._publishers:
-            self._node.destroy_publisher(publisher)
 
     def show_map(self, kernel_map: KernelMap) -> None:
         """Publish the poses of a new map."""
@@ -96,13 +78,10 @@ class Outputs:
             return False
         if answer.is_known:
             self._publish_pose(answer)
-            if self._particles.get_subscription_count():
-                self._publish_particles(answer, localizer)
-            if self._map_poses.get_subscription_count():
-                self._publish_map(answer, localizer)
-            wanted = [p for p in self._best_match if p.get_subscription_count()]
-            if answer.estimate.updated and wanted and self.map.thumbnails:
-                self._publish_best_match(answer, wanted)
+            self._publish_particles(answer, localizer)
+            wanted = self._best_match.get_subscription_count() and answer.estimate.updated
+            if wanted and self.map.thumbnails:
+                self._publish_best_match(answer)
         return True
 
     def _header(self, stamp_ns: int) -> Any:
@@ -122,50 +101,42 @@ class Outputs:
         self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
 
     def _publish_particles(self, answer: Answer, localizer: Localizer) -> None:
-        particles = localizer.particles(self._settings.config.particles)
-        poses = [conversions.pose_to_message(pose) for pose in particles]
-        cloud = self._particles.msg_type(header=self._header(answer.stamp_ns))
-        if self._particle_type is None:
-            cloud.poses = poses
-        else:
-            weight = 1.0 / max(len(poses), 1)
-            cloud.particles = [self._particle_type(pose=pose, weight=weight) for pose in poses]
-        self._particles.publish(cloud)
-
-    def _publish_map(self, answer: Answer, localizer: Localizer) -> None:
-        """Publish the map's poses coloured by the belief, at most once a second."""
-        now = time.monotonic()
-        if now - self._map_sent < 1.0:
+        """Publish particles, and the map's poses coloured by them at most once a second."""
+        cloud_wanted = self._particles.get_subscription_count()
+        map_due = time.monotonic() - self._map_sent >= 1.0
+        map_wanted = map_due and self._map_poses.get_subscription_count()
+        if not (cloud_wanted or map_wanted):
             return
         particles = localizer.particles(self._settings.config.particles)
-        if not len(particles):
-            return
-        self._map_sent = now
-        tree, positions = cKDTree(particles[:, :2]), self.map.poses[:, :2]
-        near = tree.query_ball_point(positions, 0.5, return_length=True)
-        heat = near / max(near.max(), 1)
-        self._map_poses.publish(map_markers(self.map.poses, self._header(answer.stamp_ns), heat))
+        header = self._header(answer.stamp_ns)
+        if cloud_wanted:
+            poses = [conversions.pose_to_message(pose) for pose in particles]
+            cloud, kind = self._particles.msg_type(header=header), self._particle_type
+            if kind is None:
+                cloud.poses = poses
+            else:
+                cloud.particles = [kind(pose=pose, weight=1.0 / len(poses)) for pose in poses]
+            self._particles.publish(cloud)
+        if map_wanted and len(particles):
+            self._map_sent = time.monotonic()
+            tree, positions = cKDTree(particles[:, :2]), self.map.poses[:, :2]
+            near = tree.query_ball_point(positions, 0.5, return_length=True)
+            heat = near / max(near.max(), 1)
+            self._map_poses.publish(map_markers(self.map.poses, header, heat))
 
-    def _publish_best_match(self, answer: Answer, publishers: list[Any]) -> None:
-        try:
-            image = answer.image.load()
-            best, value = self.map.best_match(self.map.describer.describe(image))
-        except KbrError:
-            return  # counted where it was first seen
-        x, y, heading = self.map.poses[best]
-        caption = f'k = {value:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
-        message = side_by_side(one_picture(image), self.map.thumbnails[best], caption)
-        message.header = stamped_header(answer.stamp_ns, 'camera')
-        for publisher in publishers:
-            publisher.publish(message)
+    def _publish_best_match(self, answer: Answer) -> None:
+        """Publish the image of the map that is most like the answer's."""
+        with suppress(KbrError):  # a broken image was counted where it was first seen
+            descriptor = self.map.describer.describe(answer.image.load())
+            encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
+            message = conversions.compressed_image_message(encoded, answer.stamp_ns, 'camera')
+            self._best_match.publish(message)
 
 
 class TransformBroadcaster:
     """Broadcast map to odometry, with stamps that never repeat or go back; hear other senders."""
 
-    def __init__(
-        self, settings: Settings, listener: TransformListener, create: Callable[..., Any]
-    ) -> None:
+    def __init__(self, node: Node, settings: Settings, listener: TransformListener) -> None:
         self._settings, self._listener = settings, listener
         self._lock = threading.Lock()
         self._odom_in_map: se2.FloatArray | None = None
@@ -174,7 +145,7 @@ class TransformBroadcaster:
         self._rival_ns, self._rival_at = -1, -np.inf
         listener.callbacks.append(self._look_for_rival)
         if listener.type is not None:
-            self._publisher = create(listener.type, '/tf', QoSProfile(depth=100))
+            self._publisher = node.create_publisher(listener.type, '/tf', QoSProfile(depth=100))
 
     def forget(self) -> None:
         """Send nothing until there is a belief again; earlier stamps are allowed."""
@@ -287,16 +258,3 @@ def map_markers(
         cold = 0.5 - 0.4 * heat
         marker.colors += [ColorRGBA(r=0.5 + 0.5 * heat, g=cold, b=cold, a=0.8)] * 2
     return MarkerArray(markers=[marker])
-
-
-def side_by_side(image: np.ndarray, match: bytes, caption: str) -> CompressedImage:
-    """Join an image (h, w) or (h, w, 3) and a map image (JPEG bytes), with a caption."""
-    halves, height = [], 240
-    for half in (image, decode_image(match, 'of the map')):
-        colour = half if half.ndim == 3 else cv2.cvtColor(half, cv2.COLOR_GRAY2BGR)
-        width = max(1, round(half.shape[1] * height / half.shape[0]))
-        halves.append(cv2.resize(colour, (width, height)))
-    canvas = np.concatenate(halves, axis=1)
-    cv2.putText(canvas, caption, (6, 16), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (0, 255, 255), 1)
-    data = array.array('B', cv2.imencode('.jpg', canvas)[1].tobytes())
-    return CompressedImage(format='jpeg', data=data)
