@@ -18,9 +18,9 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import (
     BuildingConfig,
     CELL,
+    draw_plan,
     Drive,
     FloorPlan,
-    PlanBuilder,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
@@ -66,11 +66,10 @@ def hall(folder: Path) -> Rendered:
     places = np.concatenate([robot.truth[:, :2] for robot in (*robots, *others)])
     low = places.min(axis=0) - MARGIN_M
     width, height = np.ceil(places.max(axis=0) + MARGIN_M - low).tolist()
-    plan = PlanBuilder(width, height)
-    plan.room(0, 0, width, height, 'hall')
-    plan.edge(plan.node(MARGIN_M, MARGIN_M), plan.node(width - MARGIN_M, height - MARGIN_M))
+    corners = ((MARGIN_M, MARGIN_M), (width - MARGIN_M, height - MARGIN_M))
+    plan = draw_plan(width, height, [(0, 0, width, height, 'hall', 3.0)], [corners])
     config = BuildingConfig(seed=1, furniture=0.3)
-    building, origin = SyntheticBuilding(config, plan.build()), CELL - low
+    building, origin = SyntheticBuilding(config, plan), CELL - low
     training = [robot.run(building, origin, number) for number, robot in enumerate(robots)]
     test = [robot.run(building, origin, number) for number, robot in enumerate(others, 100)]
     return training, {f'robot {number}': run for number, run in enumerate(test, 1)}
@@ -138,15 +137,12 @@ def _about(places: FloatArray) -> tuple[FloorPlan, FloatArray]:
     """Plan a corridor about places (n, 2), and say where in it the origin lies (2,)."""
     low = places.min(axis=0) - ROCK_M
     width, height = np.ceil(places.max(axis=0) + ROCK_M - low).tolist()
-    plan = PlanBuilder(width, height)
-    plan.room(0, 0, width, height, 'corridor')
     x, y = np.meshgrid(np.arange(0.0, width, CELL), np.arange(0.0, height, CELL))
     cells = np.column_stack([x.ravel(), y.ravel()])
     away, _ = cKDTree(places - low).query(cells + 0.5 * CELL)
-    for left, lower in cells[away > HALF_WIDTH_M].tolist():
-        plan.block(left, lower, CELL, CELL)
+    blocks = [(left, lower, CELL, CELL) for left, lower in cells[away > HALF_WIDTH_M].tolist()]
     further = np.hypot(*(places - places[0]).T) > APART_M
-    ends = places[[0, int(np.argmax(further))]] - low
-    plan.edge(*(plan.node(*end.tolist()) for end in ends))
-    built = plan.build()
+    start, end = (places[[0, int(np.argmax(further))]] - low).tolist()
+    rooms, ways = [(0, 0, width, height, 'corridor', 3.0)], [((*start,), (*end,))]
+    built = draw_plan(width, height, rooms, ways, blocks=blocks)
     return replace(built, lamps=built.lamps[built.is_free(built.lamps)]), CELL - low

@@ -3,7 +3,8 @@
 from helpers import SHARED_DATA
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation.metrics import recall_at
-from kbr_localization.simulation import BuildingConfig, LIGHTS, SyntheticBuilding
+from kbr_localization.simulation import BuildingConfig, SyntheticBuilding
+from kbr_localization.simulation.light import LIGHTS
 from kbr_localization.simulation.robot import follow
 from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import itertools
 
-from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,11 @@ MAX_WALL = 8.0  # metres; longer walls are cut, so that each fits on a page of t
 SOLID = -1
 CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL  # metres: widths of corridors and doorways, thickness
 Rows = NDArray[np.int64]
+Point = tuple[float, float]
+Rectangle = tuple[float, float, float, float]
+"""x and y of the lower left corner, width, height; multiples of `CELL`."""
+Room = tuple[float, float, float, float, str, float]
+"""A rectangle, the kind that decides its looks, and the distance of its lamps, 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -115,69 +120,45 @@ class FloorPlan:
         return points, metres
 
 
-class PlanBuilder:
-    """Draw a floor plan: rectangles of free space on solid ground, then nodes and edges."""
+def draw_plan(
+    width: float,
+    height: float,
+    rooms: Sequence[Room],
+    ways: Sequence[tuple[Point, Point]],
+    nodes: Sequence[Point] = (),
+    blocks: Sequence[Rectangle] = (),
+) -> FloorPlan:
+    """
+    Draw rooms on solid ground, fill `blocks` again, and join points by straight ways.
 
-    def __init__(self, width: float, height: float) -> None:
-        shape = (round(height / CELL) + 2, round(width / CELL) + 2)
-        self._region = np.full(shape, SOLID, dtype=np.int32)
-        self._kinds: list[str] = []
-        self._lamps: list[tuple[float, float]] = []
-        self._nodes: list[tuple[float, float]] = []
-        self._edges: list[tuple[int, int]] = []
+    `nodes`: points that come first, in this order; those of the ways follow.
+    """
+    region = np.full((round(height / CELL) + 2, round(width / CELL) + 2), SOLID, dtype=np.int32)
+    lamps = []
+    for index, (*rectangle, _, lamp_spacing) in enumerate(rooms):
+        _fill(region, rectangle, index)
+        x, y, wide, high = rectangle
+        if lamp_spacing:
+            columns, rows = (max(1, round(extent / lamp_spacing)) for extent in (wide, high))
+            xs = x + (np.arange(columns) + 0.5) * wide / columns
+            ys = y + (np.arange(rows) + 0.5) * high / rows
+            lamps += [(a, b) for a in xs for b in ys]
+    for block in blocks:
+        _fill(region, block, SOLID)
+    points = list(dict.fromkeys([*nodes, *itertools.chain(*ways)]))
+    return FloorPlan(
+        region=region,
+        kinds=tuple(kind for *_, kind, _ in rooms),
+        walls=_trace_walls(region),
+        nodes=np.array(points) + CELL,
+        edges=np.array([[points.index(end) for end in way] for way in ways]),
+        lamps=np.array(lamps) + CELL,
+    )
 
-    def doorway(self, x: float, y: float, width: float, height: float) -> None:
-        """Free a rectangle without lamps with its lower left corner at (x, y)."""
-        self._fill(x, y, width, height, len(self._kinds))
-        self._kinds.append('doorway')
 
-    def room(
-        self, x: float, y: float, width: float, height: float, kind: str, lamp_spacing: float = 3.0
-    ) -> None:
-        """Free a rectangle; `kind` decides its looks."""
-        self._fill(x, y, width, height, len(self._kinds))
-        self._kinds.append(kind)
-        columns, rows = (max(1, round(extent / lamp_spacing)) for extent in (width, height))
-        xs = x + (np.arange(columns) + 0.5) * width / columns
-        ys = y + (np.arange(rows) + 0.5) * height / rows
-        self._lamps += [(float(a), float(b)) for a in xs for b in ys]
-
-    def block(self, x: float, y: float, width: float, height: float) -> None:
-        """Fill a rectangle again: a pillar, a shelf; lamps and furniture must not be there."""
-        self._fill(x, y, width, height, SOLID)
-
-    def node(self, x: float, y: float) -> int:
-        """Add a point that a robot may drive through, once for every place; returns its index."""
-        point = (x + CELL, y + CELL)
-        if point not in self._nodes:
-            self._nodes.append(point)
-        return self._nodes.index(point)
-
-    def edge(self, a: int, b: int) -> None:
-        """Connect two nodes by a straight way."""
-        self._edges.append((a, b))
-
-    def build(self) -> FloorPlan:
-        """Finish the plan; raises DatasetError when a way leads through a wall."""
-        plan = FloorPlan(
-            region=self._region,
-            kinds=tuple(self._kinds),
-            walls=_trace_walls(self._region),
-            nodes=np.array(self._nodes, dtype=np.float64),
-            edges=np.array(self._edges, dtype=np.int64),
-            lamps=np.array(self._lamps, dtype=np.float64) + CELL,
-        )
-        fractions = np.linspace(0, 1, 200)[:, np.newaxis]
-        for begin, end in plan.nodes[plan.edges]:
-            if not np.all(plan.is_free(begin + fractions * (end - begin))):
-                raise DatasetError(
-                    f'floor plan: the way from {begin} to {end} leads through a wall'
-                )
-        return plan
-
-    def _fill(self, x: float, y: float, width: float, height: float, value: int) -> None:
-        left, low, columns, rows = (round(length / CELL) for length in (x, y, width, height))
-        self._region[low + 1 : low + 1 + rows, left + 1 : left + 1 + columns] = value  # noqa: E203
+def _fill(region: NDArray[np.int32], rectangle: Sequence[float], value: int) -> None:
+    left, low, columns, rows = (round(length / CELL) for length in rectangle)
+    region[low + 1 : low + 1 + rows, left + 1 : left + 1 + columns] = value  # noqa: E203
 
 
 def _trace_walls(region: NDArray[np.int32]) -> Walls:
@@ -216,34 +197,33 @@ def office(size: float, rng: np.random.Generator) -> FloorPlan:
     """Draw equal corridors of `size` metres, joined at both ends, two of three rooms open."""
     corridors, depth = 3, 4.0
     pitch = CORRIDOR + depth
-    plan = PlanBuilder(size, CORRIDOR + (corridors - 1) * pitch)
-    ends = (CORRIDOR / 2, size - CORRIDOR / 2)
-    stops = []
-    for index in range(corridors):
-        plan.room(0, index * pitch, size, CORRIDOR, 'corridor')
-        stops.append([(x, plan.node(x, index * pitch + CORRIDOR / 2)) for x in ends])
+    lows = [index * pitch for index in range(corridors)]
+    rooms: list[Room] = [(0, low, size, CORRIDOR, 'corridor', 3.0) for low in lows]
+    stops = [
+        [(x, low + CORRIDOR / 2) for x in (CORRIDOR / 2, size - CORRIDOR / 2)] for low in lows
+    ]
+    corners = [*itertools.chain(*stops)]
     for x in (0.0, size - CORRIDOR):
-        plan.room(x, CORRIDOR, CORRIDOR, (corridors - 1) * pitch - CORRIDOR, 'crossing')
+        rooms.append((x, CORRIDOR, CORRIDOR, lows[-1] - CORRIDOR, 'crossing', 3.0))
     count = max(1, int((size - 2 * CORRIDOR - WALL) // 4.0))
     width = np.floor((size - 2 * CORRIDOR - WALL) / count / CELL) * CELL
+    ways: list[tuple[Point, Point]] = []
     for index, sides in enumerate(itertools.pairwise(stops)):
-        low = index * pitch + CORRIDOR
-        for (_, below), (_, above) in zip(sides[0][:2], sides[1][:2], strict=True):
-            plan.edge(below, above)
+        low = lows[index] + CORRIDOR
+        ways += zip(sides[0][:2], sides[1][:2], strict=True)
         for column in range(count):
             if rng.random() > 0.67:
                 continue
             x = CORRIDOR + WALL + column * width
-            plan.room(x, low + WALL, width - WALL, depth - 2 * WALL, 'room', 2.5)
+            rooms.append((x, low + WALL, width - WALL, depth - 2 * WALL, 'room', 2.5))
             side = int(rng.integers(2))
             door_x = x + CELL * int(rng.integers(1, int((width - WALL - DOOR) / CELL)))
-            plan.doorway(door_x, low if side == 0 else low + depth - WALL, DOOR, WALL)
+            rooms.append((door_x, (low, low + depth - WALL)[side], DOOR, WALL, 'doorway', 0.0))
             middle, beyond = door_x + DOOR / 2, (-CORRIDOR / 2, depth + CORRIDOR / 2)[side]
-            inside, outside = (plan.node(middle, low + y) for y in (depth / 2, beyond))
-            plan.edge(inside, outside)
-            sides[side].append((middle, outside))
+            outside = (middle, low + beyond)
+            ways.append(((middle, low + depth / 2), outside))
+            sides[side].append(outside)
     for along in stops:
         # doors that face each other share a node
-        for (_, a), (_, b) in itertools.pairwise(sorted(set(along))):
-            plan.edge(a, b)
-    return plan.build()
+        ways += itertools.pairwise(sorted(set(along)))
+    return draw_plan(size, lows[-1] + CORRIDOR, rooms, ways, corners)

@@ -30,15 +30,18 @@ class Light:
     gain: float = 1.0  # brightness of the image after exposure
     gamma: float = 1.0  # exponent of the camera response
     noise: float = 2.5  # standard deviation of the sensor noise, grey levels
+    exposure: float = 0.02  # seconds in which a turning camera blurs
     seed: int = 0  # which lamps are weak or off, and how the image falls off
 
 
 LIGHTS = {
     'cloudy': Light(),
-    'sunny': Light(lamps=0.55, daylight=1.6, gain=1.1, gamma=0.9, gradient=0.25, seed=1),
+    'sunny': Light(
+        lamps=0.55, daylight=1.6, gradient=0.25, gain=1.1, gamma=0.9, exposure=0.01, seed=1,
+    ),
     'night': Light(
-        lamps=1.0, daylight=0.05, spread=0.4, broken=0.25, gamma=1.2, gradient=0.2, noise=5.0,
-        seed=2,
+        lamps=1.0, daylight=0.05, spread=0.4, broken=0.25, gradient=0.2, gamma=1.2, noise=5.0,
+        exposure=0.03, seed=2,
     ),
 }  # fmt: skip
 """The weathers of COLD by name."""

@@ -17,6 +17,7 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import CELL, FloorPlan, Walls
 from kbr_localization.simulation.light import FloatGrid, Light, Pixels, shade
 from kbr_localization.simulation.textures import (
+    HEIGHT,
     KINDS,
     paint_ground,
     paint_lamps,
@@ -40,15 +41,14 @@ class Camera:
     """
     A pinhole camera without distortion that looks ahead, its axis level.
 
-    `width`, `height`: pixels. `focal`: pixels. `mount`: metres above the floor. `ceiling`: metres
-    of the ceiling above the floor. `tilt`: pixels by which the horizon lies below the middle.
+    `width`, `height`: pixels. `focal`: pixels. `mount`: metres above the floor. `tilt`: pixels by
+    which the horizon lies below the middle.
     """
 
     width: int
     height: int
     focal: float
     mount: float
-    ceiling: float
     tilt: float = 0.0
 
     @property
@@ -63,14 +63,16 @@ class Camera:
 
 
 @dataclass(frozen=True)
-class Hits:
+class View:
     """
-    Where the ray of each column (width,) meets a wall.
+    Where the ray of each column (width,) of a camera at a pose (3,) meets a wall.
 
     `depth`: metres ahead. `wall`: its index. `along`: metres from its start. `plane`: metres from
     the camera to its plane.
     """
 
+    camera: Camera
+    pose: FloatArray
     depth: FloatArray
     wall: NDArray[np.int64]
     along: FloatArray
@@ -82,20 +84,20 @@ def focal_length(width: int, view: float) -> float:
     return width / 2 / math.tan(math.radians(view) / 2)
 
 
-def axes(heading: float) -> tuple[FloatArray, FloatArray]:
-    """Return unit vectors (2,) ahead and to the right of a heading in radians."""
-    cosine, sine = np.cos(heading), np.sin(heading)
+def axes(pose: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return unit vectors (2,) ahead and to the right of a pose (3,)."""
+    cosine, sine = np.cos(pose[2]), np.sin(pose[2])
     return np.array([cosine, sine]), np.array([sine, -cosine])
 
 
-def cast(walls: Walls, camera: Camera, pose: FloatArray) -> Hits:
+def cast(walls: Walls, camera: Camera, pose: FloatArray) -> View:
     """
     Find the nearest wall along each column's ray.
 
     Of a wall with start s, unit normal n and direction r, the ray p + z d meets the plane at
     depth z = n.(s - p) / n.d and the point r.(p + z d - s) along it.
     """
-    ahead, right = axes(float(pose[2]))
+    ahead, right = axes(pose)
     slopes = camera.slopes[np.newaxis].astype(np.float32)
 
     def by_ray(vectors: FloatArray) -> Float32:
@@ -116,7 +118,9 @@ def cast(walls: Walls, camera: Camera, pose: FloatArray) -> Hits:
     depth[missed] = FAR
     nearest = np.argmin(depth, axis=0)
     columns = np.arange(camera.width)
-    return Hits(
+    return View(
+        camera,
+        pose,
         depth[nearest, columns].astype(np.float64),
         np.flatnonzero(facing)[nearest],
         np.clip(position[nearest, columns], 0, length[nearest, 0]).astype(np.float64),
@@ -167,10 +171,10 @@ class Atlas:
                 _place(atlas, image, (level, level), (row, _start(columns, level)))
         return atlas
 
-    def view(self, lit: Pixels, camera: Camera, pose: FloatArray, hits: Hits) -> Pixels:
+    def picture(self, lit: Pixels, view: View) -> Pixels:
         """Image (height, width) of walls, floor and ceiling."""
-        x, y = self._ground_maps(camera, pose)
-        self._put_walls(x, y, camera, hits)
+        x, y = self._ground_maps(view.camera, view.pose)
+        self._put_walls(x, y, view)
         image: Pixels = cv2.remap(lit, x, y, cv2.INTER_LINEAR)
         return image
 
@@ -214,11 +218,11 @@ class Atlas:
 
     def _ground_maps(self, camera: Camera, pose: FloatArray) -> tuple[Float32, Float32]:
         """Atlas positions of floor and ceiling for every pixel, whether they are seen or not."""
-        ahead, right = axes(float(pose[2]))
+        ahead, right = axes(pose)
         rows = np.arange(camera.height) - camera.horizon
         # half a pixel from the horizon at least, so that no row is infinitely far
         rows = np.where(rows < 0, np.minimum(rows, -0.5), np.maximum(rows, 0.5))
-        below = np.where(rows > 0, camera.mount, camera.ceiling - camera.mount)
+        below = np.where(rows > 0, camera.mount, HEIGHT - camera.mount)
         depth = np.minimum(camera.focal * below / np.abs(rows), FAR)
         footprint = GROUND_SCALE * depth**1.5 / camera.focal / np.sqrt(below)
         level = _level(footprint, LEVELS_GROUND)
@@ -232,18 +236,18 @@ class Atlas:
             maps.append(_column(centre) + _column(shrink * depth * right[axis]) * slopes)
         return maps[0], maps[1]
 
-    def _put_walls(self, x: Float32, y: Float32, camera: Camera, hits: Hits) -> None:
+    def _put_walls(self, x: Float32, y: Float32, view: View) -> None:
         """Overwrite the positions of the pixels that see a wall."""
-        scale = self._style.scale
-        metre = scale * hits.depth / camera.focal
-        slant = metre * hits.depth / np.maximum(np.abs(hits.plane), 1e-3)
+        scale, camera = self._style.scale, view.camera
+        metre = scale * view.depth / camera.focal
+        slant = metre * view.depth / np.maximum(np.abs(view.plane), 1e-3)
         along, up = _level(slant, LEVELS_ALONG), _level(metre, LEVELS_UP)
-        pixel = self._offset[hits.wall] + hits.along * scale
+        pixel = self._offset[view.wall] + view.along * scale
         wall_x = _start(PAGE, along) + pixel / 2.0**along - 0.5
         size = self._style.rows >> up
-        first = self._page_row(up) + self._page[hits.wall] * size
-        top = camera.horizon - camera.focal * (camera.ceiling - camera.mount) / hits.depth
-        bottom = camera.horizon + camera.focal * camera.mount / hits.depth
+        first = self._page_row(up) + self._page[view.wall] * size
+        top = camera.horizon - camera.focal * (HEIGHT - camera.mount) / view.depth
+        bottom = camera.horizon + camera.focal * camera.mount / view.depth
         slope = size / (bottom - top)
         rows = np.arange(camera.height, dtype=np.float32)[:, np.newaxis]
         wall_y = rows * np.float32(slope) + np.float32(first - 0.5 - top * slope)

@@ -51,9 +51,7 @@ class RobotCamera:
 
     def mounted(self, camera: Camera, shake: float = 0.0) -> Camera:
         """Return a building's camera as mounted on this robot, `shake` pixels out of level."""
-        focal = camera.focal
-        if self.view:
-            focal = focal_length(camera.width, self.view)
+        focal = focal_length(camera.width, self.view) if self.view else camera.focal
         # looking down moves the horizon up in the image
         tilt = shake - focal * math.tan(self.pitch)
         return replace(camera, focal=focal, mount=self.height, tilt=tilt)

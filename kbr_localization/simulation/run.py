@@ -48,11 +48,10 @@ from kbr_localization.simulation.robot import (
 from kbr_localization.simulation.textures import Style
 import numpy as np
 
-WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0  # metres
+CAMERA_HEIGHT = 1.0  # metres
 KEPT_LIGHTS = 3  # texture atlases of lights that a building keeps, of tens of megabytes each
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end in 2038
-EXPOSURE_S = {'cloudy': 0.02, 'sunny': 0.01, 'night': 0.03}  # in which a turning camera blurs
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,12 @@ class SyntheticBuilding:
         self.config = config or BuildingConfig()
         rng = np.random.default_rng([self.config.seed, 1])
         self.plan = plan or office(self.config.size, rng)
-        style = Style(self.config.seed, self.config.texture, WALL_HEIGHT)
-        self._atlas = Atlas(self.plan, style, rng)
+        self._atlas = Atlas(self.plan, Style(self.config.seed, self.config.texture), rng)
         self.characters = [sprites.person(rng) for _ in range(6)]
         pieces = [sprites.furniture(rng) for _ in range(8)]
         self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
         width, height = self.config.width, self.config.height
-        focal = focal_length(width, VIEW)
-        self.camera = Camera(width, height, focal, CAMERA_HEIGHT, WALL_HEIGHT)
+        self.camera = Camera(width, height, focal_length(width, VIEW), CAMERA_HEIGHT)
         self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
 
@@ -110,21 +107,16 @@ class SyntheticBuilding:
         `rng` draws sensor noise and the camera's shaking; without it there is neither. `people`:
         sprites and the points (2,) where they stand. `turn`: radians turned during the exposure.
         `eye`: how the camera is mounted and what it does to the image; its yaw is in the pose.
-        Returns uint8 (height, width). Raises DatasetError for a pose inside of a wall.
+        Returns uint8 (height, width).
         """
-        pose = np.asarray(pose, dtype=np.float64)
-        if pose.shape != (3,) or not np.all(np.isfinite(pose)) or not self.plan.is_free(pose[:2]):
-            raise DatasetError(
-                f'cannot render: expected a pose (x, y, heading) in free space, got {pose}'
-            )
         atlas, grid, falloff = self._scene(light)
         eye = eye or RobotCamera(height=CAMERA_HEIGHT)
         camera = eye.mounted(self.camera, 0.0 if rng is None else rng.normal(0, 1.5))
-        hits = cast(self.plan.walls, camera, pose)
-        image = self._atlas.view(atlas, camera, pose, hits)
+        view = cast(self.plan.walls, camera, pose)
+        image = self._atlas.picture(atlas, view)
         items = [*self._furniture, *people]
         lit = np.array([grid[self.plan.cells(point)] for _, point in items])
-        sprites.put(image, camera, pose, hits, items, lit)
+        sprites.put(image, view, items, lit)
         smear = round(abs(turn) * camera.focal)
         image = shade(cv2.blur(image, (smear, 1)) if smear > 1 else image, falloff)
         image, light = eye.seen_through_lens(image), eye.exposed(light, rng)
@@ -246,10 +238,10 @@ class SyntheticRun(Dataset):
         own = [round(1e3 * heading) % 10_000] if heading else []
         rng = np.random.default_rng([self.config.seed, index, 4, *own])
         people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
-        turn = EXPOSURE_S[self.config.light] * float(self._turn_rates[index])
-        eye = self.config.robot.camera
+        light, eye = LIGHTS[self.config.light], self.config.robot.camera
+        turn = light.exposure * float(self._turn_rates[index])
         pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
-        return self.building.render(pose, LIGHTS[self.config.light], rng, people, turn, eye)
+        return self.building.render(pose, light, rng, people, turn, eye)
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
@@ -275,11 +267,8 @@ def write_building(
 
     The folder of each has the file `DRAWN` with robot, light and route. `seed` replaces the
     building's. `progress(what, done, total)` is called for every frame. Returns the runs' folders.
-    Raises DatasetError when `out` exists already or when two runs have one name.
+    Raises DatasetError when `out` exists already.
     """
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise DatasetError(f'cannot write runs: expected different names, got {", ".join(names)}')
     config = building or BuildingConfig()
     rendered = SyntheticBuilding(config if seed is None else replace(config, seed=seed))
 
@@ -296,7 +285,7 @@ def write_building(
             described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
-    return [Path(out) / name for name in names]
+    return [Path(out) / run.name for run in runs]
 
 
 def _frame_times(drive: Drive, rate: float, rng: np.random.Generator) -> se2.StampArray:

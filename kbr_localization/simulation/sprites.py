@@ -9,7 +9,7 @@ import cv2
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import Pixels
-from kbr_localization.simulation.renderer import axes, Camera, Hits
+from kbr_localization.simulation.renderer import axes, View
 from kbr_localization.simulation.textures import Colour, grey_or_tinted
 import numpy as np
 
@@ -188,45 +188,33 @@ def crowd(
     return people
 
 
-def put(
-    image: Pixels,
-    camera: Camera,
-    pose: FloatArray,
-    hits: Hits,
-    items: Sequence[Item],
-    brightness: FloatArray,
-) -> None:
+def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray) -> None:
     """
     Draw what stands in view and before the walls into the image, the farthest first.
 
     `brightness`: (k,) of the items.
     """
-    ahead, right = axes(float(pose[2]))
-    offsets = np.array([point for _, point in items]).reshape(-1, 2) - pose[:2]
+    camera, (ahead, right) = view.camera, axes(view.pose)
+    offsets = np.array([point for _, point in items]).reshape(-1, 2) - view.pose[:2]
     depths, sides = offsets @ ahead, offsets @ right
     in_view = (depths > CLOSEST) & (np.abs(sides) < depths * camera.width / camera.focal)
     for index in np.argsort(-depths):
         if in_view[index]:
-            place = float(depths[index]), float(sides[index]), float(brightness[index])
-            _put_one(image, camera, hits, items[index][0], *place)
+            place = float(depths[index]), float(sides[index])
+            _put_one(image, view, items[index][0], place, float(brightness[index]))
 
 
 def _put_one(
-    image: Pixels,
-    camera: Camera,
-    hits: Hits,
-    sprite: Sprite,
-    depth: float,
-    side: float,
-    brightness: float,
+    image: Pixels, view: View, sprite: Sprite, place: tuple[float, float], brightness: float
 ) -> None:
+    camera, (depth, side) = view.camera, place
     metre = camera.focal / depth
     width, height = sprite.width * metre, sprite.height * metre
     left = (camera.width - 1) / 2 + side * metre - width / 2
     top = camera.horizon + camera.mount * metre - height
     first, last = (min(max(0, round(end)), camera.width) for end in (left, left + width))
     highest, lowest = (min(max(0, round(end)), camera.height) for end in (top, top + height))
-    seen = hits.depth[first:last] > depth
+    seen = view.depth[first:last] > depth
     if highest >= lowest or not np.any(seen):
         return
     level = int(np.clip(np.log2(ROWS / max(height, 1.0)), 0, len(sprite.masks) - 1))

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Colour = tuple[float, float, float]
 Random = np.random.Generator
+HEIGHT = 2.75
+"""Metres from floor to ceiling."""
 UNIQUE = 0.25
 """Chance that a motif is replaced by one that is found nowhere else."""
 
@@ -23,17 +25,16 @@ class Style:
     """
     The colours and the repeating motifs of one building.
 
-    `seed`: of what repeats. `scale`: pixels per metre. `height`: metres from floor to ceiling.
+    `seed`: of what repeats. `scale`: pixels per metre.
     """
 
     seed: int
     scale: int
-    height: float
 
     @property
     def rows(self) -> int:
         """Pixels from floor to ceiling, divisible by the atlas' strongest shrinking."""
-        return 8 * round(self.height * self.scale / 8)
+        return 8 * round(HEIGHT * self.scale / 8)
 
 
 class Patch:
@@ -63,12 +64,12 @@ class Patch:
         width: float,
         height: float,
         colour: Colour,
-        line: float | None = None,
+        line: float = 0.0,
         glow: int | None = None,
     ) -> None:
         """Paint a rectangle, or its outline of `line` metres; 255 `glow` is all the daylight."""
         left, top, right, bottom = self.box(x, z, width, height)
-        pixels = -1 if line is None else max(1, round(line * self.scale))
+        pixels = max(1, round(line * self.scale)) if line else -1
         cv2.rectangle(self.paint, (left, top), (right, bottom), colour, pixels)
         if glow is not None:
             cv2.rectangle(self.glow, (left, top), (right, bottom), glow, -1)
@@ -159,9 +160,7 @@ def _picture(patch: Patch, place: tuple[float, float, float, float], rng: Random
         extent = (rng.uniform(0.05, 0.4, 2) * min(rows, columns)).astype(int) + 2
         if rng.random() < 0.5:
             angle = float(rng.uniform(0, 180))
-            cv2.ellipse(
-                canvas, centre, extent.tolist(), angle, 0, 360, colour, -1, cv2.LINE_AA
-            )  # fmt: skip
+            cv2.ellipse(canvas, centre, extent.tolist(), angle, 0, 360, colour, -1, cv2.LINE_AA)
         else:
             corners = np.array(centre) + rng.integers(-extent.max(), extent.max() + 1, (4, 2))
             cv2.fillConvexPoly(canvas, cv2.convexHull(corners.astype(np.int32)), colour)
