@@ -170,7 +170,7 @@ def test_a_run_of_two_cameras_has_an_image_of_each():
     assert np.array_equal(front, tiny_frames(8)[3].image)
     assert np.array_equal(rear, tiny_frames(8)[3].image[:, ::-1])
     assert frame.stamp_ns == START_NS + 3 * FRAME_NS
-    assert frame.load_image().side_by_side().shape == (96, 256)
+    assert one_picture(frame.load_image()).shape == (96, 256)
 
 
 def test_images_of_another_size_and_colour_stand_side_by_side():

@@ -126,9 +126,15 @@ def test_compressed_bags_are_read_like_others(tmp_path, mode, storage):
     assert_same_frames(BagRun(recompressed(plain, tmp_path / 'bag', mode, storage)), BagRun(plain))
 
 
+BOMB = 'a: &a [x, x, x, x, x, x, x, x, x]\n' + ''.join(
+    f'{name}: &{name} [{", ".join([f"*{before}"] * 9)}]\n'
+    for before, name in zip('abcdefgh', 'bcdefghi', strict=True)
+)
+
+
 @pytest.mark.parametrize(
     'text',
-    ['a: ' + '[' * 5000, '{', '', '- 1', 'rosbag2_bagfile_information: {version: 99}', '\0'],
+    ['a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'],
 )
 def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, text):
     write_bag(cold, tmp_path / 'bag')
@@ -136,6 +142,18 @@ def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, tex
     with pytest.raises(DatasetError, match='cannot read bag') as caught:
         open_dataset(tmp_path / 'bag')
     assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.timeout(60)
+def test_metadata_of_aliases_without_bound_is_refused_before_it_is_expanded(cold, tmp_path):
+    write_bag(cold, tmp_path / 'bag')
+    file = tmp_path / 'bag' / 'metadata.yaml'
+    whole = (
+        file.read_text().replace("_format: ''", '_format: *i').replace("mode: ''", 'mode: file')
+    )
+    file.write_text(BOMB + whole)
+    with pytest.raises(DatasetError, match=r'cannot read bag .* at most 32 aliases'):
+        open_dataset(tmp_path / 'bag')
 
 
 @pytest.mark.parametrize('storage', STORAGES)

@@ -11,7 +11,9 @@ from typing import Any
 import weakref
 
 from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.tables import load_yaml
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_text
 
 try:
     from rosbags import rosbag1, rosbag2
@@ -60,6 +62,9 @@ class Bag:
         self._is_ros1 = self.path.suffix == '.bag'
         self._read = NOETIC.deserialize_ros1 if self._is_ros1 else TYPESTORE.deserialize_cdr
         with self._failures():
+            if self.path.is_dir():
+                # rosbags expands aliases without bound
+                load_yaml(read_text(self.path / METADATA, most=1 << 26))
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, self._reader.close)

@@ -16,6 +16,8 @@ import numpy as np
 
 Source = Image | Callable[[], Image]
 Item = TypeVar('Item')
+ImageSet = tuple[int, tuple[Item | None, ...]]
+"""Stamp in nanoseconds, and what each camera has of that moment."""
 
 TOLERANCE = 0.05
 """Seconds by which the stamps of images that belong together may differ."""
@@ -69,119 +71,101 @@ class Synchronizer(Generic[Item]):
         silent: float = 1.0,
         size: int = 100,
     ) -> None:
-        self.names = tuple(names)
+        self.names, self._size = tuple(names), size
         self.dropped: Counter[str] = Counter()
         self._tolerance_ns, self._silent_ns = round(tolerance * 1e9), round(silent * 1e9)
-        self._size = size
         self._forget()
+
+    def _forget(self) -> None:
+        cameras = len(self.names)
+        self._waiting: list[list[tuple[int, Item]]] = [[] for _ in range(cameras)]
+        self._newest, self._period_ns = [0] * cameras, [0] * cameras
+        self._missed_since: list[int | None] = [None] * cameras
 
     @property
     def silent(self) -> list[str]:
         """Names of the cameras that are not waited for."""
         return [name for camera, name in enumerate(self.names) if self._is_silent(camera)]
 
-    def add(
-        self, camera: int, stamp_ns: int, item: Item
-    ) -> list[tuple[int, tuple[Item | None, ...]]]:
-        """Take in an image of a camera by its number; return the sets that are complete now."""
-        if stamp_ns < self._newest[camera] - 10**9:
-            self.clear('before a time jump')
-        at = bisect.bisect_right(self._stamps[camera], stamp_ns)
-        self._stamps[camera].insert(at, stamp_ns)
-        self._items[camera].insert(at, item)
-        if stamp_ns > self._newest[camera]:
-            self._period_ns[camera] = stamp_ns - self._newest[camera]
-            self._newest[camera] = stamp_ns
-        self._note_silence(camera, stamp_ns)
-        if len(self._stamps[camera]) > self._size:
-            self._drop_first(camera, 1, 'waited too long for other cameras')
-        return self._sets(last=False)
-
-    def clear(self, reason: str) -> None:
-        """Drop all waiting images; stamps may start over."""
-        if count := sum(map(len, self._stamps)):
-            self.dropped[reason] += count
-        self._forget()
-
-    def finish(self) -> list[tuple[int, tuple[Item | None, ...]]]:
-        """Return the sets that remain when nothing more comes."""
-        return self._sets(last=True)
-
-    def _forget(self) -> None:
-        cameras = len(self.names)
-        self._stamps: list[list[int]] = [[] for _ in range(cameras)]
-        self._items: list[list[Item]] = [[] for _ in range(cameras)]
-        self._newest, self._period_ns = [0] * cameras, [0] * cameras
-        self._missed_since: list[int | None] = [None] * cameras
-
-    def _note_silence(self, camera: int, stamp_ns: int) -> None:
-        # counted from the first image of another camera that the last of this one does not go
-        # with: a robot that records nothing while it stands has no silent cameras
-        self._missed_since[camera] = None
-        for other, since in enumerate(self._missed_since):
-            late = stamp_ns > self._newest[other] + self._tolerance_ns
-            if other != camera and since is None and late:
-                self._missed_since[other] = stamp_ns
-
     def _is_silent(self, camera: int) -> bool:
         since = self._missed_since[camera]
         return since is not None and max(self._newest) - since > self._silent_ns
 
-    def _sets(self, last: bool) -> list[tuple[int, tuple[Item | None, ...]]]:
-        found: list[tuple[int, tuple[Item | None, ...]]] = []
+    def add(self, camera: int, stamp_ns: int, item: Item) -> list[ImageSet[Item]]:
+        """Take in an image of a camera by its number; return the sets that are complete now."""
+        if stamp_ns < self._newest[camera] - 10**9:
+            self.clear('before a time jump')
+        bisect.insort(self._waiting[camera], (stamp_ns, item), key=lambda image: image[0])
+        if stamp_ns > self._newest[camera]:
+            self._period_ns[camera] = stamp_ns - self._newest[camera]
+            self._newest[camera] = stamp_ns
+        # counted from the first image of another camera that the last of this one does not go
+        # with: a robot that records nothing while it stands has no silent cameras
+        for other, newest_ns in enumerate(self._newest):
+            if other == camera:
+                self._missed_since[other] = None
+            elif self._missed_since[other] is None and stamp_ns > newest_ns + self._tolerance_ns:
+                self._missed_since[other] = stamp_ns
+        if len(self._waiting[camera]) > self._size:
+            self._drop(camera, 'waited too long for other cameras')
+        return self._complete()
+
+    def clear(self, reason: str) -> None:
+        """Drop all waiting images; stamps may start over."""
+        if count := sum(map(len, self._waiting)):
+            self.dropped[reason] += count
+        self._forget()
+
+    def finish(self) -> list[ImageSet[Item]]:
+        """Return the sets that remain when nothing more comes."""
+        return self._complete(last=True)
+
+    def _complete(self, last: bool = False) -> list[ImageSet[Item]]:
+        found: list[ImageSet[Item]] = []
         while True:
-            alive = [camera for camera in range(len(self.names)) if not self._is_silent(camera)]
-            first = alive[0]
-            if not self._stamps[first]:
+            first, *others = (c for c in range(len(self.names)) if not self._is_silent(c))
+            if not self._waiting[first]:
                 return found
-            nearest = {camera: self._nearest(first, camera) for camera in alive[1:]}
-            if not last and any(self._may_be_nearer(first, *one) for one in nearest.items()):
+            partners = {other: self._partner(first, other, last) for other in others}
+            if None in partners.values():
                 return found
-            lacking = [c for c, at in nearest.items() if not self._belongs(first, c, at)]
-            if lacking:
-                self._drop_first(first, 1, f'no image of {self.names[lacking[0]]} near')
-            else:
-                stamp_ns = self._stamps[first][0]
-                found.append((stamp_ns, self._take(first, {first: 0, **nearest})))
+            if alone := [other for other, place in partners.items() if place == -1]:
+                self._drop(first, f'no image of {self.names[alone[0]]} near')
+                continue
+            taken: list[Item | None] = [None] * len(self.names)
+            stamp_ns = self._waiting[first][0][0]
+            for camera, place in {first: 0, **partners}.items():
+                for _ in range(place or 0):
+                    self._drop(camera, f'no image of {self.names[first]} near')
+                _, taken[camera] = self._waiting[camera].pop(0)
+            found.append((stamp_ns, tuple(taken)))
 
-    def _nearest(self, first: int, camera: int) -> int:
-        """Place of the image nearest to the first one of another camera; -1 beyond tolerance."""
-        stamps, stamp_ns = self._stamps[camera], self._stamps[first][0]
-        at = bisect.bisect_left(stamps, stamp_ns)
-        around = range(max(at - 1, 0), min(at + 1, len(stamps)))
-        nearest = min(around, key=lambda i: abs(stamps[i] - stamp_ns), default=-1)
-        far = nearest < 0 or abs(stamps[nearest] - stamp_ns) > self._tolerance_ns
-        return -1 if far else nearest
+    def _partner(self, first: int, other: int, last: bool) -> int | None:
+        """
+        Place of the image of another camera that goes with the first image of the first one.
 
-    def _may_be_nearer(self, first: int, camera: int, at: int) -> bool:
-        """Whether the next image of one of two cameras may go better with the other one's."""
-        stamp_ns = self._stamps[first][0]
-        if at < 0:
-            return self._newest[camera] <= stamp_ns + self._tolerance_ns
-        gap_ns = self._stamps[camera][at] - stamp_ns
-        earlier, earlier_ns = (camera, stamp_ns + gap_ns) if gap_ns < 0 else (first, stamp_ns)
-        next_ns = self._period_ns[earlier] - abs(gap_ns)
-        return self._newest[earlier] == earlier_ns and 2 * next_ns < abs(gap_ns)
+        -1 where none does; None where that depends on images that are still to come.
+        """
+        stamp_ns = self._waiting[first][0][0]
+        gaps_ns = [abs(waiting_ns - stamp_ns) for waiting_ns, _ in self._waiting[other]]
+        gap_ns = min(gaps_ns, default=self._tolerance_ns + 1)
+        if gap_ns > self._tolerance_ns:
+            known = last or self._newest[other] > stamp_ns + self._tolerance_ns
+            return -1 if known else None
+        place = gaps_ns.index(gap_ns)
+        partner_ns = self._waiting[other][place][0]
+        following = self._waiting[first][1:2]
+        if following and 2 * abs(following[0][0] - partner_ns) < gap_ns:
+            return -1
+        # the next image of the camera whose image is earlier may be nearer
+        earlier = first if stamp_ns < partner_ns else other
+        is_newest = self._newest[earlier] == min(stamp_ns, partner_ns)
+        nearer = 2 * (self._period_ns[earlier] - gap_ns) < gap_ns
+        return None if is_newest and nearer and not last else place
 
-    def _belongs(self, first: int, camera: int, at: int) -> bool:
-        """Whether the nearest image goes with the first of another camera, not with its next."""
-        if at < 0:
-            return False
-        gaps = [abs(stamp - self._stamps[camera][at]) for stamp in self._stamps[first][:2]]
-        return 2 * gaps[-1] >= gaps[0]
-
-    def _take(self, first: int, places: dict[int, int]) -> tuple[Item | None, ...]:
-        taken: list[Item | None] = [None] * len(self.names)
-        for camera, at in places.items():
-            self._drop_first(camera, at, f'no image of {self.names[first]} near')
-            taken[camera] = self._items[camera][0]
-            del self._stamps[camera][0], self._items[camera][0]
-        return tuple(taken)
-
-    def _drop_first(self, camera: int, count: int, reason: str) -> None:
-        if count:
-            del self._stamps[camera][:count], self._items[camera][:count]
-            self.dropped[f'{self.names[camera]}: {reason}'] += count
+    def _drop(self, camera: int, reason: str) -> None:
+        del self._waiting[camera][0]
+        self.dropped[f'{self.names[camera]}: {reason}'] += 1
 
 
 class MultiImage(tuple[Image | None, ...]):
@@ -191,16 +175,6 @@ class MultiImage(tuple[Image | None, ...]):
     def shape(self) -> tuple[int, ...]:
         """Shape of the first camera's image."""
         return next(image.shape for image in self if image is not None)
-
-    def side_by_side(self) -> Image:
-        """Return all images in one, as high as the first: BGR, or grey where all are grey."""
-        present = [image for image in self if image is not None]
-        if any(image.ndim == 3 for image in present):
-            present = [np.dstack([image] * 3) if image.ndim == 2 else image for image in present]
-        height = present[0].shape[0]
-        sizes = [(max(1, round(i.shape[1] * height / i.shape[0])), height) for i in present]
-        parts = [cv2.resize(image, size) for image, size in zip(present, sizes, strict=True)]
-        return np.asarray(np.concatenate(parts, axis=1), dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -213,22 +187,18 @@ class LazyImages:
         """
         Load a `MultiImage`; a camera whose image is broken has none.
 
-        Raises the first DatasetError when no image can be read.
+        Raises the last DatasetError when no image can be read.
         """
-        errors, images = list[DatasetError](), list[Image | None]()
+        images, error = list[Image | None](), DatasetError('no camera has an image')
         for source in self.sources:
             try:
                 images.append(source() if callable(source) else source)
-            except DatasetError as error:
-                errors.append(error)
+            except DatasetError as broken:
                 images.append(None)
+                error = broken
         if all(image is None for image in images):
-            raise errors[0] if errors else DatasetError('no camera has an image')
+            raise error
         return MultiImage(images)
-
-    def of_camera(self, index: int) -> Source | None:
-        """Return the source of one camera's image, None where there is none."""
-        return self.sources[index]
 
 
 class MultiCameraRun(Dataset):
@@ -287,8 +257,20 @@ class MultiCameraRun(Dataset):
 
 
 def one_picture(image: Image | MultiImage) -> Image:
-    """Return an image; several cameras' images side by side."""
-    return image.side_by_side() if isinstance(image, MultiImage) else image
+    """
+    Return an image, or those of several cameras side by side, as high as the first.
+
+    BGR, or grey where all are grey.
+    """
+    if not isinstance(image, MultiImage):
+        return image
+    present = [one for one in image if one is not None]
+    if any(one.ndim == 3 for one in present):
+        present = [np.dstack([one] * 3) if one.ndim == 2 else one for one in present]
+    height = present[0].shape[0]
+    sizes = [(max(1, round(one.shape[1] * height / one.shape[0])), height) for one in present]
+    parts = [cv2.resize(one, size) for one, size in zip(present, sizes, strict=True)]
+    return np.asarray(np.concatenate(parts, axis=1), dtype=np.uint8)
 
 
 def sources_of(frame: Frame) -> tuple[Source | None, ...]:

@@ -323,7 +323,7 @@ def _scan(
                 skipped.add(f'bad message on {topic.name}', error)
     found = dict[Topic, Sequence[np.ndarray]]()
     for topic, added in rows.items():
-        stamps_ns, values, foreign = added.of_one_clock()
+        stamps_ns, values, foreign = added.read()
         found[topic] = stamps_ns, values
         skipped.add(f'message without a stamp on {topic.name}', number=foreign)
         refuse_repeated_times(f'bag {bag.path}: the stamps of {topic}', stamps_ns)
@@ -398,7 +398,7 @@ class TransformTree:
         edges = list(itertools.pairwise(way))
         for edge in edges:
             if edge not in self._tracks:
-                stamps_ns, poses, _ = self._rows[edge].of_one_clock()
+                stamps_ns, poses, _ = self._rows[edge].read()
                 self._tracks[edge] = make_track(stamps_ns, poses, Skipped(), '')
         tracks = [self._tracks[edge] for edge in edges]
         moving = [t.stamps_ns for t in tracks if len(t.stamps_ns) > 1] or [tracks[-1].stamps_ns]

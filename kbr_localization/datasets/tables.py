@@ -173,8 +173,15 @@ def require(path: Path, what: str) -> Path:
 
 
 def load_yaml(text: str) -> Any:
-    """Load YAML; raises ValueError in one line."""
+    """
+    Load YAML of strangers; raises ValueError in one line.
+
+    32 aliases cannot stand for more than some 100,000 values; nine levels of nine, for 10^9.
+    """
     try:
+        events = yaml.parse(text, _Loader)
+        if sum(isinstance(event, yaml.AliasEvent) for event in events) > 32:
+            raise ValueError('expected at most 32 aliases')
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
         reason = ' '.join(str(error).split())[:200]

@@ -40,35 +40,34 @@ class StampedRows:
     """
     Stamped rows of numbers of the messages of a topic, of which a bag may have millions.
 
-    `kind`: of the numbers, as for `array.array`. A message without a stamp has its time of
-    recording.
+    `kind`: of the numbers, as for `array.array`.
     """
 
     def __init__(self, kind: str = 'd') -> None:
-        self._stamps, self._unstamped = array('q'), array('b')
+        self._stamps, self._recorded = array('q'), array('q')
         self._rows: array[Any] = array(kind)
 
     def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[Any]) -> None:
-        """Take in a row, of which all have the same length."""
-        self._stamps.append(stamp_ns or recorded_ns)
-        self._unstamped.append(not stamp_ns)
+        """Take in a row, of which all have the same length; a stamp of zero is none."""
+        self._stamps.append(stamp_ns)
+        self._recorded.append(recorded_ns)
         self._rows.extend(row)
 
-    def of_one_clock(self) -> tuple[StampArray, NDArray[Any], int]:
+    def read(self) -> tuple[StampArray, NDArray[Any], int]:
         """
         Return stamps (n,) and rows (n, k) in the order of recording, and how many were left out.
 
-        These have times of recording of another clock: in a simulation stamps begin at zero, and
-        messages sent before the first clock message have none, while the recorder uses the clock
-        of the computer.
+        Times of recording stand for stamps that are missing, unless they are of another clock:
+        a simulated one begins late, and the recorder may go by that of the computer.
         """
-        stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
-        if not len(stamps):
+        stamps, recorded = np.array(self._stamps), np.array(self._recorded)
+        if not stamps.size:
             return stamps, np.zeros((0, 0)), 0
-        rows = np.reshape(self._rows, (len(stamps), -1))
-        known = stamps if unstamped.all() else stamps[~unstamped]
-        near = (stamps >= known.min() - SAME_CLOCK_NS) & (stamps <= known.max() + SAME_CLOCK_NS)
-        return stamps[near], rows[near], int(np.sum(~near))
+        times = np.where(stamps != 0, stamps, recorded)
+        known = times[stamps != 0] if stamps.any() else times
+        near = (times >= known.min() - SAME_CLOCK_NS) & (times <= known.max() + SAME_CLOCK_NS)
+        rows = np.reshape(self._rows, (stamps.size, -1))
+        return times[near], rows[near], int(np.sum(~near))
 
 
 def make_track(

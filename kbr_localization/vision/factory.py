@@ -107,8 +107,8 @@ def fit_cameras(
 
 def _load_camera(images: Any, index: int) -> Image:
     # without the images of the other cameras where they can be loaded alone
-    alone = getattr(images, 'of_camera', None)
-    image = alone(index) if alone else load(images)[index]
+    sources = getattr(images, 'sources', None)
+    image = sources[index] if sources else load(images)[index]
     if image is None:
         raise DatasetError(f'camera {index} has no image at that moment')
     return load(image)
