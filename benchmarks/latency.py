@@ -18,7 +18,7 @@ import time
 from benchmarks.results import machine, parser_of, publish, table
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
-from kbr_localization.demo.over_ros import own_domain
+from kbr_localization.demo.tour import own_domain
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions

@@ -119,45 +119,26 @@ def claim(file: BinaryIO | int, refusal: Exception) -> None:
 
 class LockBeside:
     """
-    Claim of a file through a hidden lock file: the file itself may be replaced meanwhile.
+    Claim of a file through a hidden lock file beside it, as the file itself may be replaced.
 
-    The system ends it with the process. Raises BlockingIOError that names the process that has
-    it, and another OSError where the folder cannot be written.
+    `release` ends it, and so does the system with the process; the lock file stays. Raises
+    BlockingIOError that names the process that has it, and another OSError where the folder
+    cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
         target = target.resolve()
-        self._path = target.with_name(f'.{target.name[:60]}.lock')
-        self._handle = self._open()
-        while not self._is_there():  # whoever had it has just let it go
-            os.close(self._handle)
-            self._handle = self._open()
-        self._close = weakref.finalize(self, os.close, self._handle)
-        with suppress(OSError):  # a full disk: it is claimed without a name
-            os.ftruncate(self._handle, 0)
-            os.write(self._handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(self._path, flags, 0o666)
+        path = target.with_name(f'.{target.name[:60]}.lock')
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        self.release = weakref.finalize(self, os.close, handle)
         holder = os.pread(handle, 200, 0).decode(errors='replace') or 'another process'
         try:
-            claim(handle, BlockingIOError(errno.EAGAIN, holder, str(self._path)))
+            claim(handle, BlockingIOError(errno.EAGAIN, holder, str(path)))
         except BlockingIOError:
-            os.close(handle)
+            self.release()
             raise
         except OSError:
             pass  # not every file system can
-        return handle
-
-    def _is_there(self) -> bool:
-        try:
-            return os.path.samestat(self._path.stat(), os.fstat(self._handle))
-        except FileNotFoundError:
-            return False
-
-    def release(self) -> None:
-        """Let other processes claim it."""
-        if self._is_there():
-            self._path.unlink(missing_ok=True)
-        self._close()
+        with suppress(OSError):  # a full disk: it is claimed without a name
+            os.ftruncate(handle, 0)
+            os.write(handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())

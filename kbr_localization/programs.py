@@ -1,37 +1,36 @@
-"""Console scripts of the nodes; each starts its node, or says which module is missing."""
+"""How `kbr` and the nodes start; the console scripts of the nodes."""
 
 from __future__ import annotations
 
+from functools import partial
 import importlib
 import signal
 import sys
 
-from kbr_localization.resources import describe_missing, REMEDIES
+from kbr_localization.resources import describe_missing
 
 
-def localization_node() -> int:
-    """Run the node that localizes and maps."""
-    return _start('localization_node', 'kbr_localization.ros.node')
+def start(program: str, module: str) -> int:
+    """
+    Import a module and return the exit code of its `main`; 2 where another module is missing.
 
-
-def player_node() -> int:
-    """Run the node that plays a run."""
-    return _start('player_node', 'kbr_localization.ros.player')
-
-
-def recorder_node() -> int:
-    """Run the node that records a run."""
-    return _start('recorder_node', 'kbr_localization.ros.recorder')
-
-
-def _start(program: str, module: str) -> int:
-    # without this, Ctrl-C during the imports prints a traceback; rclpy installs its own handler
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Ctrl-C during the imports ends the process at once, without a traceback.
+    """
+    is_listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_listening:  # not in the background of a shell script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
-        if error.name not in REMEDIES:
+        if not (text := describe_missing(error.name)):
             raise
-        print(f'{program}: {describe_missing(error.name, "this program")}', file=sys.stderr)
+        print(f'{program}: {text}', file=sys.stderr)
         return 2
+    if is_listening:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(main() or 0)
+
+
+localization_node = partial(start, 'localization_node', 'kbr_localization.ros.node')
+player_node = partial(start, 'player_node', 'kbr_localization.ros.player')
+recorder_node = partial(start, 'recorder_node', 'kbr_localization.ros.recorder')

@@ -6,43 +6,25 @@ import hashlib
 from importlib import metadata
 import os
 from pathlib import Path
-import re
 import sys
 
 PACKAGE = 'kbr_localization'
 PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
 """Variables that name a profile: of Fast DDS 3, and of Fast DDS 2."""
 
-_APP = "`pip install '.[app]'` in the source folder of this package"
-_ROS = "source the setup file of ROS 2, or `pip install '.[ros]'` in the source folder"
-ROS_MODULES = (
-    'builtin_interfaces',
-    'diagnostic_msgs',
-    'geometry_msgs',
-    'lifecycle_msgs',
-    'nav_msgs',
-    'rcl_interfaces',
-    'rclpy',
-    'sensor_msgs',
-    'std_msgs',
-    'std_srvs',
-    'visualization_msgs',
-)
-REMEDIES = (
-    dict.fromkeys(ROS_MODULES, _ROS)
-    | dict.fromkeys(('cv2', 'h5py', 'rich', 'skimage', 'typer', 'yaml'), _APP)
-    | {
-        name: f'`pip install {name}`'
-        for name in ('distributed', 'joblib', 'matplotlib', 'onnxruntime', 'rosbags')
-    }
-    | {'rerun': '`pip install rerun-sdk`'}
-)
-"""Names of optional modules, and how to install them."""
 
-
-def describe_missing(module: str, what: str = 'this command') -> str:
-    """Say in one line which module is missing and how to install it."""
-    return f'{what} needs the Python module {module}, which is not installed: {REMEDIES[module]}'
+def describe_missing(module: str | None, what: str = 'this command') -> str:
+    """Say in one line how to install an optional module, or nothing of another one."""
+    name, in_source = module or '', 'in the source folder of this package'
+    if name == 'rclpy' or name.endswith(('_msgs', '_srvs', '_interfaces')):
+        remedy = f"source the setup file of ROS 2, or `pip install '.[ros]'` {in_source}"
+    elif name in ('cv2', 'h5py', 'rich', 'skimage', 'typer', 'yaml'):
+        remedy = f"`pip install '.[app]'` {in_source}"
+    elif name in ('distributed', 'joblib', 'matplotlib', 'onnxruntime', 'rerun', 'rosbags'):
+        remedy = f'`pip install {"rerun-sdk" if name == "rerun" else name}`'
+    else:
+        return ''
+    return f'{what} needs the Python module {name}, which is not installed: {remedy}'
 
 
 def shared_file(relative: str) -> Path | None:
@@ -60,11 +42,8 @@ def shared_file(relative: str) -> Path | None:
 
 
 def package_version() -> str:
-    """Version from package.xml, which `catkin_prepare_release` keeps."""
-    manifest = shared_file('package.xml')
-    text = manifest.read_text(encoding='utf-8') if manifest else ''
-    found = re.search(r'<version>([^<]+)</version>', text)
-    return found.group(1) if found else metadata.version(PACKAGE)
+    """Return the version of the installed package."""
+    return metadata.version(PACKAGE)
 
 
 def code_state() -> str:
@@ -83,9 +62,7 @@ def code_state() -> str:
 
 def profile_variable() -> str:
     """Name of the variable in which the installed Fast DDS looks for a profile."""
-    distribution = os.environ.get('ROS_DISTRO')
-    if distribution:
-        fast_dds_2 = distribution in ('foxy', 'galactic', 'humble', 'iron', 'jazzy')
-        return PROFILE_VARIABLES[fast_dds_2]
+    if distribution := os.environ.get('ROS_DISTRO'):
+        return PROFILE_VARIABLES[distribution in ('humble', 'iron', 'jazzy')]  # of Fast DDS 2
     # the ROS wheels are named differently since Fast DDS 3
     return PROFILE_VARIABLES[any(metadata.distributions(name='ros-fastrtps'))]

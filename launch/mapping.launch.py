@@ -4,9 +4,9 @@ Record a run for the map: while something knows the pose, or by odometry and cam
 With `pose_type:=none` nobody has to know the pose.
 """
 
+from kbr_localization.configuration import fields_of
 from kbr_localization.ros import launching
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.parameters import fields
 
 
 def generate_launch_description():
@@ -14,7 +14,7 @@ def generate_launch_description():
     return launching.describe(
         nodes,
         RecorderConfig,
-        **dict.fromkeys(fields(RecorderConfig), ''),
+        **dict.fromkeys(fields_of(RecorderConfig), ''),
         params_file='',
         pose_topic='amcl_pose',
         image_topic='image',
@@ -27,7 +27,7 @@ def generate_launch_description():
 
 def nodes(values):
     """Make the node from the arguments' values."""
-    overrides = [*fields(RecorderConfig), 'use_sim_time']
+    overrides = [*fields_of(RecorderConfig), 'use_sim_time']
     parameters = launching.parameters(values, RecorderConfig, overrides)
     node = launching.package_node('recorder', values, parameters, ['image', 'odom', 'pose'])
     return [launching.ends_with_failure(node), node]

@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 
-from kbr_localization.cli.app import app, run_command
+from kbr_localization.cli.app import app, repeat_options, run_command
 
 KBR = (sys.executable, '-m', 'kbr_localization')
 """Wherever the package is installed, by pip or by colcon."""
-
-
+FEW_WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
+"""Half of what a tiny map takes is its vocabulary."""
 PROGRESS = re.compile(r'[\w ]+: \d+ of \d+')
 
 
@@ -26,7 +26,7 @@ def invoke(*arguments):
     command = list(map(str, arguments))
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run_command(app, command)
+        code = run_command(app, repeat_options(command))
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 

@@ -103,6 +103,19 @@ def saved(shared_map, tmp_path):
 
 
 @pytest.fixture(scope='session')
+def world(tmp_path_factory):
+    """Write two tiny runs, `train` and `test`, and a map of the first."""
+    from command import done, FEW_WORDS
+    from helpers import write_tiny_cold_run
+
+    folder = tmp_path_factory.mktemp('world')
+    write_tiny_cold_run(folder / 'train', frames=30)
+    write_tiny_cold_run(folder / 'test', frames=20)
+    done('map', 'build', '--out', folder / 'map.h5', folder / 'train', *FEW_WORDS)
+    return folder
+
+
+@pytest.fixture(scope='session')
 def _flows():
     from mapping_helpers import FollowedOnce
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from kbr_localization.demo.over_ros import own_domain
+from kbr_localization.demo.tour import own_domain
 import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor

@@ -1,14 +1,13 @@
 """Encoded and raw images: bounded before they are decoded, refused in one line when broken."""
 
 import resource
-import shutil
 import struct
+import subprocess
+import sys
 import zlib
 
-from command import invoke
 import cv2
-from helpers import textured_image, write_tiny_cold_run
-from kbr_localization.conversions import DEPTH, FAINT, noticed
+from helpers import textured_image
 from kbr_localization.datasets.images import (
     decode_image,
     decode_raw_image,
@@ -111,20 +110,6 @@ def test_an_image_is_turned_as_its_exif_says():
     assert decode_image(JPEG, 'it').shape[:2] == decode_image(turned, 'it').shape[1::-1]
 
 
-def test_converted_images_are_counted_in_the_summary(tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=12)
-    for number, file in enumerate(sorted((run / 'std_cam').iterdir())[:7]):
-        grey = textured_image(number)
-        deep, alpha = grey.astype(np.uint16) * 256, np.dstack([grey] * 4)
-        cv2.imwrite(str(file.with_suffix('.png')), deep if number < 5 else alpha)
-        file.unlink()
-    settings = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=500')
-    result = invoke('map', 'build', run, '--out', tmp_path / 'a.h5', '--jobs', 2, *settings)
-    assert result.returncode == 0, result.stderr
-    assert 'converted: 5 x image of 16 bits to 8, 2 x image with transp' in result.stderr
-    shutil.rmtree(run)
-
-
 def stored(encoding):
     """BGR (or GREY) as a driver would send it, without padding."""
     colours = BGR[..., ::-1] if encoding.startswith('rgb') else BGR
@@ -152,20 +137,26 @@ def test_raw_images_come_out_grey_or_bgr_whatever_their_padding(encoding):
 def test_of_sixteen_bits_the_upper_eight_are_taken(big_endian, padding):
     rows = WIDE.astype('>u2' if big_endian else '<u2').view(np.uint8)
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77).tobytes()
-    with noticed() as converted:
-        image = decode_raw_image('mono16', 24, 32, 64 + padding, padded, 'front', big_endian)
+    image = decode_raw_image('mono16', 24, 32, 64 + padding, padded, 'front', big_endian)
     np.testing.assert_array_equal(image, WIDE >> 8)
-    assert list(converted) == [('front', DEPTH)]
     png = cv2.imencode('.png', WIDE)[1].tobytes()
     np.testing.assert_array_equal(decode_image(png, 'file'), WIDE >> 8)
 
 
-def test_sixteen_bits_of_which_little_is_left_are_told():
-    pixels = np.linspace(29315, 30315, 24 * 32).astype('<u2').reshape(24, 32)
-    with noticed() as converted:
-        decode_raw_image('mono16', 24, 32, 64, pixels.tobytes(), 'front')
-        decode_image(cv2.imencode('.png', pixels)[1].tobytes(), 'file')
-    assert list(converted) == [('front', FAINT), ('file', FAINT)]
+def test_images_that_are_not_taken_as_they_are_are_told_once():
+    program = (
+        'import cv2, numpy as np; from kbr_localization.datasets import images\n'
+        'faint = np.linspace(29315, 30315, 24 * 32).astype("<u2").reshape(24, 32)\n'
+        'images.decode_raw_image("mono16", 24, 32, 64, faint.tobytes(), "front")\n'
+        'for pixels in (faint, np.full((9, 9, 4), 7, np.uint8)):\n'
+        '    images.decode_image(cv2.imencode(".png", pixels)[1].tobytes(), "file")\n'
+    )
+    told = subprocess.run(
+        [sys.executable, '-c', program], check=False, capture_output=True, text=True
+    )
+    assert (told.returncode, told.stderr.count('\n')) == (0, 3), told.stderr
+    for text in ('of their 16 bits', 'fewer than 32 grey levels', 'transparency is ignored'):
+        assert text in told.stderr
 
 
 @pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])

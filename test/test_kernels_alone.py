@@ -5,7 +5,6 @@ import runpy
 import subprocess
 import sys
 
-from kbr_localization.resources import REMEDIES, ROS_MODULES
 import pytest
 import setuptools
 
@@ -92,9 +91,15 @@ def test_kbr_names_what_is_missing_and_what_installs_it(module, tmp_path):
     )
 
 
-@pytest.mark.parametrize('missing', [ROS_MODULES, ('cv2',)], ids=['ros', 'cv2'])
+ROS_MODULES = ('rclpy', 'geometry_msgs', 'rcl_interfaces', 'sensor_msgs', 'std_srvs')
+
+
+@pytest.mark.parametrize(
+    ('missing', 'remedy'),
+    [(ROS_MODULES, 'source the setup file of ROS 2'), (('cv2',), "pip install '.[app]'")],
+)
 @pytest.mark.parametrize('program', ['localization_node', 'player_node', 'recorder_node'])
-def test_a_node_says_what_is_missing_and_where_it_comes_from(program, missing):
+def test_a_node_says_what_is_missing_and_where_it_comes_from(program, missing, remedy):
     if missing != ROS_MODULES:
         pytest.importorskip('rclpy')
         if program != 'localization_node':
@@ -103,4 +108,4 @@ def test_a_node_says_what_is_missing_and_where_it_comes_from(program, missing):
     done = run(code, missing)
     assert done.returncode == 2
     assert done.stderr.count('\n') == 1
-    assert REMEDIES[missing[0]] in done.stderr
+    assert remedy in done.stderr

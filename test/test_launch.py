@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from kbr_localization.demo.over_ros import own_domain
+from kbr_localization.demo.tour import own_domain
 import pytest
 
 pytestmark = [

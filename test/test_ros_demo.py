@@ -5,7 +5,7 @@ import sys
 import time
 
 from helpers import write_tiny_cold_run
-from kbr_localization.demo import over_ros, tour
+from kbr_localization.demo import tour
 from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum
 from kbr_localization.progress import silent
@@ -24,11 +24,11 @@ def runs(tmp_path):
 def test_the_tour_compares_the_node_with_baselines_and_leaves_its_files(runs, tmp_path):
     folder = tmp_path / 'tour'
     folder.mkdir()
-    result = tour.take_tour(folder, runs[:1], runs[1], 2.0, 0, silent)
-    assert list(result.metrics) == [tour.NODE, *tour.BASELINES.values()]
-    assert result.metrics[tour.NODE]['position_rmse_m'] < 0.5
-    assert result.metrics[tour.NODE]['localized_after_s'] is not None
-    assert result.metrics[tour.NODE]['frames_without_estimate'] <= 2
+    metrics = tour.take_tour(folder, runs[:1], runs[1], 2.0, silent)
+    assert list(metrics) == [tour.NODE, *tour.BASELINES.values()]
+    assert metrics[tour.NODE]['position_rmse_m'] < 0.5
+    assert metrics[tour.NODE]['localized_after_s'] is not None
+    assert metrics[tour.NODE]['frames_without_estimate'] <= 2
     assert len(read_tum(folder / 'trajectory.tum')) >= 18
     written = {path.name for path in folder.iterdir()}
     assert written >= {'map.h5', 'trajectory.png', 'node.log', 'player.log'}
@@ -37,23 +37,23 @@ def test_the_tour_compares_the_node_with_baselines_and_leaves_its_files(runs, tm
 def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     (tmp_path / 'map.h5').write_text('no map')
     with pytest.raises(RosError, match=r'the node failed: see .*node\.log'):
-        over_ros.localize_over_ros(tmp_path / 'map.h5', runs[1], 20, tmp_path, 5.0, silent)
+        tour.localize_over_ros(tmp_path / 'map.h5', runs[1], 20, tmp_path, 5.0, silent)
     assert 'map.h5' in (tmp_path / 'node.log').read_text()
 
 
 def test_a_node_that_is_not_there_in_time_ends_the_tour(tiny_world, runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(over_ros, 'START_S', 0.0)
+    monkeypatch.setattr(tour, 'START_S', 0.0)
     with pytest.raises(RosError, match=r'no node after 0 s: see .*node\.log'):
-        over_ros.localize_over_ros(tiny_world.map_file, runs[1], 20, tmp_path, 5.0, silent)
+        tour.localize_over_ros(tiny_world.map_file, runs[1], 20, tmp_path, 5.0, silent)
 
 
 TOUR = """
 from pathlib import Path
 import sys
-from kbr_localization.demo import over_ros
+from kbr_localization.demo import tour
 
 folder = Path(sys.argv[1])
-over_ros.localize_over_ros(
+tour.localize_over_ros(
     folder / 'map.h5', folder / 'run', 40, folder, 0.05, lambda what, done, total: print('plays')
 )
 """
@@ -69,7 +69,7 @@ def test_the_node_and_the_player_end_with_a_tour_that_is_killed(tiny_world):
 
 
 HOLD = """
-from kbr_localization.demo.over_ros import own_domain
+from kbr_localization.demo.tour import own_domain
 with own_domain() as domain:
     print(domain, flush=True)
     input()
@@ -81,7 +81,7 @@ def test_no_two_have_the_same_domain_until_the_process_ends():
     pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
     with subprocess.Popen(program, **pipes) as holder:
         taken = int(holder.stdout.readline())
-        with over_ros.own_domain() as one, over_ros.own_domain() as other:
+        with tour.own_domain() as one, tour.own_domain() as other:
             assert len({taken, one, other}) == 3
         holder.kill()
         holder.wait()

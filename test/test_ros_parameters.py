@@ -1,11 +1,10 @@
 """Parameters as ROS tools see them: names, types, ranges, and refusals that say why."""
 
-from contextlib import ExitStack
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
-from kbr_localization.demo.over_ros import own_domain
+from kbr_localization.demo.tour import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig
@@ -26,10 +25,17 @@ ROOT = Path(__file__).parents[1]
 NAV2_FILES = sorted(Path(__file__).with_name('nav2_params').glob('*.yaml'))
 
 
+@pytest.fixture(scope='module')
+def context():
+    with own_domain() as domain:
+        context = Context()
+        rclpy.init(args=[], context=context, domain_id=domain)
+        yield context
+        rclpy.try_shutdown(context=context)
+
+
 @pytest.fixture
-def make_node():
-    context, domain = Context(), ExitStack()
-    rclpy.init(args=[], context=context, domain_id=domain.enter_context(own_domain()))
+def make_node(context):
     nodes = []
 
     def make(cli_args=(), **values):
@@ -48,8 +54,6 @@ def make_node():
     yield make
     for node in nodes:
         node.destroy_node()
-    rclpy.try_shutdown(context=context)
-    domain.close()
 
 
 def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
@@ -78,13 +82,10 @@ def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
     [
         ({'odometry_calibration': True}, "'odometry_calibration': expected str, got True"),
         ({'update_min_d': -1.0}, "'update_min_d': expected a value in \\[0.0, 100.0\\], got -1.0"),
-        ({'update_min_d': 'far'}, "'update_min_d': expected float, got 'far'"),
         ({'points': 3.5}, "'points': expected int, got 3.5"),
         ({'tf_broadcast': 1}, "'tf_broadcast': expected bool, got 1"),
         ({'image_transport': 'theora'}, "'image_transport': expected one of raw, compressed"),
-        ({'method': 'amcl'}, "'method': expected one of kbr"),
         ({'global_frame_id': ''}, "expected the names of two frames, .*, got '' and 'odom'"),
-        ({'odom_frame_id': '/'}, "expected the names of two frames, .*, got 'map' and ''"),
         ({'odom_frame_id': '/map'}, "expected the names of two frames, .*, got 'map' and 'map'"),
         ({'update_mind': 1.0}, "unknown parameter 'update_mind' = 1.0: did you mean 'update_min_"),
         ({'use_sim_time': 'maybe'}, "'use_sim_time': expected bool, got 'maybe'"),
@@ -100,13 +101,10 @@ def test_a_bad_value_is_refused_with_name_value_and_range(make_node, values, say
 @pytest.mark.parametrize(
     'text, says',
     [
-        (
-            'image_topics:=[1, 2]',
-            r"'image_topics': expected a list of texts, got \[1, 2\]: put each",
-        ),
+        ('image_topics:=[1, 2]', r"'image_topics': expected a list of texts, got \[1, 2\]: put"),
         ('map_files:=[true]', r"'map_files': expected a list of texts, got \[True\]: put each in"),
+        ('image_topics:=a,b', r"'image_topics': expected a list such as \[a,b\], got 'a,b'"),
         ('points:=[]', r"'points': expected int, got \[\]"),
-        ('map_file:=[]', r"'map_file': expected str, got \[\]"),
         ('pionts:=[]', "unknown parameter 'pionts' = .*: did you mean 'points'"),
         ('use_sim_time:=[]', "parameter 'use_sim_time': expected bool, got"),
     ],
@@ -134,10 +132,7 @@ def inputs_of(node, **values):
 
 @pytest.mark.parametrize(
     'policy, value, shown',
-    [
-        ('reliability', 'foo', "reliability 'foo'"),
-        ('depth', 10**15, 'depth 1000000000000000'),
-    ],
+    [('reliability', 'foo', "reliability 'foo'"), ('depth', 10**15, f'depth {10**15}')],
 )
 def test_a_qos_that_there_is_not_is_refused_with_the_topic(make_node, policy, value, shown):
     node = make_node(**{f'qos_overrides./image.subscription.{policy}': value})
@@ -158,13 +153,6 @@ def test_two_inputs_on_one_topic_are_refused_with_its_name(make_node):
         inputs_of(node)
 
 
-@pytest.mark.parametrize('topic', ['front-cam/image', 'cam/0/image'])
-def test_a_topic_that_ros_does_not_allow_is_refused_with_its_name(make_node, topic):
-    says = f"cannot use topic '{topic}': Invalid topic name: topic name .*: expected a name such"
-    with pytest.raises(ConfigurationError, match=says):
-        inputs_of(make_node(), image_topics=(topic, 'rear/image'))
-
-
 @pytest.mark.parametrize('path', NAV2_FILES, ids=lambda path: path.stem)
 def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
     """Its section of AMCL was renamed, nothing else."""
@@ -181,14 +169,9 @@ def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
 
 
 def test_a_change_is_followed_without_what_rclpy_of_humble_lacks(make_node, monkeypatch):
-    node = make_node(z_hit=0.5)
-    for name in (
-        'list_parameters',
-        'add_pre_set_parameters_callback',
-        'add_post_set_parameters_callback',
-    ):
+    node, seen = make_node(z_hit=0.5), []
+    for name in ('list_parameters', 'add_pre_set_parameters_callback'):
         monkeypatch.delattr(Node, name)
-    seen = []
     settings = Settings(node, seen.append)
     changes = [Parameter('transform_tolerance', value=2.0), Parameter('points', value=99)]
     assert node.set_parameters_atomically(changes).successful
@@ -233,7 +216,6 @@ def test_the_parameter_file_has_the_names_and_defaults_of_the_code():
     assert InitialPose(**values.pop('initial_pose')) == InitialPose()
     values = {name: tuple(v[1:]) if v == [''] else v for name, v in values.items()}
     assert NodeConfig(**values) == NodeConfig()
-    assert values.keys() == dataclasses.asdict(NodeConfig()).keys()
     # those of the filter are comments
     pairs = [line.strip().removeprefix('# ').partition(': ') for line in text.splitlines()]
     own = {n: yaml.safe_load(v) for n, _, v in pairs if n in dataclasses.asdict(KbrConfig())}

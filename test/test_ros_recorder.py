@@ -3,7 +3,7 @@
 import signal
 
 from diagnostic_msgs.msg import DiagnosticArray
-from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped, TransformStamped
+from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.build import build_map
@@ -46,6 +46,9 @@ class Recorded:
 
         self.ros.spin_until(holds)
 
+    def images(self):
+        return int(diagnostics(self.reports, ': recording')[1].get('images', 0))
+
     def count(self):
         return len(self.shown[-1].poses) if self.shown else 0
 
@@ -77,10 +80,8 @@ def test_what_is_wrong_is_told_on_diagnostics_and_in_the_log(ros):
     node = recorded.start()
     sent = [
         conversions.pose_with_covariance(10**9, frame, np.zeros(3), np.diag(variances))
-        for frame, variances in (('odom', (0, 0, 0)), ('/map', (0, 4, 0)))
+        for frame, variances in (('odom', (0, 0, 0)), ('/map', (0, 4, 0)), ('map', (-1, 1, 1)))
     ]
-    sent.append(conversions.pose_with_covariance(10**9, 'map', np.zeros(3), np.eye(3)))
-    sent[-1].pose.covariance[0] = -1.0
     says = (
         "pose not used: expected frame 'map', got 'odom'",
         'its standard deviation is 2.00 m',
@@ -93,9 +94,7 @@ def test_what_is_wrong_is_told_on_diagnostics_and_in_the_log(ros):
         return all(words in node.output for words in says)
 
     ros.spin_until(told)
-    recorded.drive_until(
-        lambda: int(diagnostics(recorded.reports, ': recording')[1].get('images', 0)) > 2
-    )
+    recorded.drive_until(lambda: recorded.images() > 2)
     values = diagnostics(recorded.reports, ': input')[1]
     assert int(values['poses dropped: not usable']) > 0
     assert node.stop(signal.SIGINT) == 0
@@ -126,9 +125,7 @@ def test_a_robot_that_stands_and_a_pose_of_another_type_are_told(ros):
 def test_a_drive_without_known_poses_is_recorded(ros):
     recorded = Recorded(ros, pose_type='none', spacing_distance=0.1)
     node = recorded.start()
-    recorded.drive_until(
-        lambda: diagnostics(recorded.reports, ': recording')[1].get('images', '0') > '5'
-    )
+    recorded.drive_until(lambda: recorded.images() > 5)
     assert node.stop(signal.SIGINT) == 0
     run = open_dataset(recorded.out)
     assert len(run) > 5 and all(frame.reference is None for frame in run)
@@ -145,13 +142,7 @@ def test_a_recorder_that_cannot_start_says_why(ros, values, says):
 
 
 def as_transform(pose, stamp_ns, child, parent='map'):
-    message, posed = TransformStamped(), conversions.pose_to_message(pose)
-    message.header.frame_id, message.child_frame_id = parent, child
-    message.header.stamp = conversions.ns_to_stamp(stamp_ns)
-    message.transform.translation.x = posed.position.x
-    message.transform.translation.y = posed.position.y
-    message.transform.rotation = posed.orientation
-    return message
+    return conversions.transform_message(stamp_ns, parent, child, pose)
 
 
 @pytest.mark.parametrize(

@@ -55,18 +55,20 @@ class Drive:
         for _ in range(5):
             self.session.work(0.0)
 
-    def positions(self):
+    def recorded(self):
+        """Seconds and x of the images of the run."""
         run = open_dataset(self.recording.path)
-        return np.array([frame.reference[0] for frame in run]), run
+        positions = np.array([frame.reference[0] for frame in run])
+        return (run.stamps_ns - START) * 1e-9, positions
 
 
-def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path):
-    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
-    drive.go(0.0, 8.0)
-    positions, run = drive.positions()
+@pytest.mark.parametrize('pose_every', [1.0, 4.0])
+def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path, pose_every):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25, max_pose_age=3.0)
+    drive.go(0.0, 8.0, pose_every)
+    seconds, positions = drive.recorded()
     steps = np.diff(positions)  # an image every 0.05 m
     assert len(steps) > 10 and steps.min() > 0.247 and steps.max() < 0.3 + 1e-6
-    seconds = (run.stamps_ns - START) * 1e-9
     np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
 
 
@@ -83,35 +85,26 @@ def test_a_robot_that_turns_on_the_spot_is_recorded_by_the_angle(tmp_path):
     np.testing.assert_allclose(headings, -0.2 * np.arange(11), atol=1e-6)
 
 
-def test_poses_that_come_seldom_are_carried_by_the_odometry(tmp_path):
-    drive = Drive(tmp_path / 'run', max_pose_age=3.0)
-    drive.go(0.0, 8.0, pose_every=4.0)
-    positions, run = drive.positions()
-    assert len(positions) > 15
-    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
-
-
 def test_images_within_the_age_of_a_pose_are_recorded_and_no_others(tmp_path):
     drive = Drive(tmp_path / 'run', max_pose_age=1.0, spacing_distance=0.0)
     drive.go(0.0, 1.95, pose_every=None)
     drive.pose(1.95)
     drive.go(2.0, 5.0, pose_every=None)
-    seconds = (drive.positions()[1].stamps_ns - START) * 1e-9
     # of an image each 0.1 s, all of them but those of 0.9 s and before
-    np.testing.assert_allclose(seconds, np.arange(10, 30) / 10.0, atol=1e-6)
+    np.testing.assert_allclose(drive.recorded()[0], np.arange(10, 30) / 10.0, atol=1e-6)
 
 
 def test_after_a_jump_of_the_odometry_images_wait_for_a_new_pose(tmp_path):
-    drive = Drive(tmp_path / 'run', spacing_distance=0.0)
+    drive, elsewhere = Drive(tmp_path / 'run', spacing_distance=0.0), np.array([50.0, 0.0, 0.0])
     drive.go(0.0, 2.0)
-    drive.go(2.05, 4.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
+    drive.go(2.05, 4.0, pose_every=None, origin=elsewhere)
     before = drive.session.recorded
     assert drive.recording.last_image.stamp_ns <= START + 2 * SECOND
     drive.pose(4.0)
-    drive.go(4.05, 5.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
-    positions, run = drive.positions()
+    drive.go(4.05, 5.0, pose_every=None, origin=elsewhere)
+    seconds, positions = drive.recorded()
     assert len(positions) > before + 5
-    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+    np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
 
 
 def test_what_is_not_recorded_is_counted_and_told(tmp_path, monkeypatch):
@@ -154,13 +147,11 @@ def test_a_run_without_poses_is_recorded_by_the_odometry_and_stays_so(tmp_path):
 
 
 def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
-    first = Drive(tmp_path / 'run')
-    first.go(0.0, 3.0)
-    first.session.close()
-    second = Drive(tmp_path / 'run')
-    second.go(4.0, 7.0, origin=np.array([100.0, 50.0, 0.0]))
-    second.session.close()
-    _, run = second.positions()
+    for start, origin in ((0.0, ORIGIN), (4.0, np.array([100.0, 50.0, 0.0]))):
+        drive = Drive(tmp_path / 'run')
+        drive.go(start, start + 3.0, origin=origin)
+        drive.session.close()
+    run = open_dataset(tmp_path / 'run')
     assert len(run) > 10
     steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
     assert np.hypot(*steps[:, :2].T).max() < 0.1
@@ -190,17 +181,17 @@ def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
     drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
     for one in (drive, whole):
         one.go(0.0, 4.0)
-    stray = START + round((4.0 + ahead) * SECOND)
-    drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
-    for one in (drive, whole):
+        if one is drive:
+            stray = START + round((4.0 + ahead) * SECOND)
+            drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
         one.go(4.05, 10.0)
         one.session.close()
     assert Added.RETURNED.value in drive.session.odometry_counts
-    positions, run = drive.positions()
-    assert abs(len(positions) - len(whole.positions()[0])) <= 1
-    assert np.diff(run.odometry.stamps_ns).max() < 0.11 * SECOND
+    seconds, positions = drive.recorded()
+    assert abs(len(positions) - len(whole.recorded()[0])) <= 1
+    assert np.diff(open_dataset(tmp_path / 'run').odometry.stamps_ns).max() < 0.11 * SECOND
     if ahead > 1.0:  # a nearer one is part of the track
-        np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+        np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
 
 
 @pytest.mark.parametrize('name', ['append_image', 'append_odometry'])
@@ -221,10 +212,11 @@ def test_of_a_full_disk_images_are_counted_and_odometry_is_written_later(
     full.clear()
     drive.go(1.05, 3.0)
     whole.go(0.0, 3.0)
+    files = []
     for one in (drive, whole):
         one.session.close()
+        files.append((one.recording.path / 'odom_scans' / 'odom.tdf').read_text())
     assert drive.session.trouble == '' and 'recording goes on' in drive.told
     assert set(drive.session.dropped) == {'could not be written'}
-    assert len(drive.positions()[0]) >= len(whole.positions()[0]) - 4
-    files = [(tmp_path / run / 'odom_scans' / 'odom.tdf').read_text() for run in ('run', 'whole')]
+    assert drive.session.recorded >= whole.session.recorded - 4
     assert files[0] == files[1]

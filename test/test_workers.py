@@ -1,6 +1,6 @@
-"""Work in this process and in several: the same results, one thread each, failures in words."""
+"""Work in this process, in several, on a Dask cluster: the same results, failures in words."""
 
-from contextlib import suppress
+import json
 from multiprocessing import parent_process
 import os
 import signal
@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 
+from command import assert_one_line, done, invoke, KBR
 import cv2
+from helpers import write_tiny_cold_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.workers import (
     gathered,
     one_thread,
@@ -19,7 +22,8 @@ from kbr_localization.workers import (
     shrinking_batches,
     THREAD_VARIABLES,
 )
-from process_helpers import assert_nobody_is_left
+from map_helpers import assert_equal_maps
+from process_helpers import assert_nobody_is_left, leader
 import pytest
 
 
@@ -34,17 +38,16 @@ def work_here(task):
 
 @pytest.mark.parametrize('jobs', [1, 2])
 def test_every_task_is_done_once_on_one_thread(jobs):
+    before, counted = cv2.getNumThreads(), []
     with open_workers(jobs) as workers:
         found = dict(workers.run(work_here, list(range(20))))
+        assert gathered(workers, range, [2, 0, 3], counted.append) == [0, 1, 0, 1, 2]
+        with pytest.raises(VisionError, match='refused'):
+            list(workers.run(work_here, [1, 'refuse', 2]))
     assert {n: result[0] for n, result in found.items()} == {n: 2 * n for n in range(20)}
     assert {result[2] for result in found.values()} == {1}
     assert ({result[1] for result in found.values()} == {os.getpid()}) == (jobs == 1)
-
-
-@pytest.mark.parametrize('jobs', [1, 2])
-def test_the_package_s_own_errors_come_back(jobs):
-    with open_workers(jobs) as workers, pytest.raises(VisionError, match='refused'):
-        list(workers.run(work_here, [1, 'refuse', 2]))
+    assert counted == [2, 2, 5] and cv2.getNumThreads() == before
 
 
 def test_a_killed_process_is_an_error_that_says_what_to_do():
@@ -68,18 +71,10 @@ import kbr_localization.cli, numpy, threadpoolctl
 print(max(pool['num_threads'] for pool in threadpoolctl.threadpool_info()))
 """
     environment = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES} | given
-    done = subprocess.run(
+    told = subprocess.run(
         [sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) == min(expected, os.cpu_count() or 1)
-
-
-@pytest.mark.parametrize('jobs', [1, 2])
-def test_lists_are_gathered_in_the_order_of_their_tasks(jobs):
-    done = []
-    with open_workers(jobs) as workers:
-        assert gathered(workers, range, [2, 0, 3], done.append) == [0, 1, 0, 1, 2]
-    assert done == [2, 2, 5]
+    assert int(told.stdout) == min(expected, os.cpu_count() or 1)
 
 
 @given(st.integers(0, 3000), st.integers(1, 80), st.integers(1, 9))
@@ -102,8 +97,8 @@ def run(arguments, **options):
         for _ in workers.run(time.sleep, [0.1] * 4 + [100.0] * 50):
             print('working', flush=True)
 
-app.run = run
-cli.main([])
+app.app = run
+cli.main()
 """
 """Work of which most takes longer than anybody waits who has ended it."""
 
@@ -120,15 +115,69 @@ cli.main([])
 def test_no_process_outlives_the_command(send, number, code, says):
     """Ctrl-C and a closed terminal reach all processes of a terminal, `kill` reaches one."""
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
-    command = [sys.executable, '-c', WORK]
-    with subprocess.Popen(command, start_new_session=True, **pipes) as run:
-        try:
-            assert run.stdout.readline() == 'working\n'
-            send(run.pid, number)
-            run.wait(60)
-            assert_nobody_is_left(run, time.monotonic() + 20)
-            assert run.returncode == code
-            assert says is None or run.stderr.read() == says
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    with leader([sys.executable, '-c', WORK], **pipes) as run:
+        assert run.stdout.readline() == 'working\n'
+        send(run.pid, number)
+        run.wait(60)
+        assert_nobody_is_left(run, time.monotonic() + 20)
+        assert run.returncode == code
+        assert says is None or run.stderr.read() == says
+
+
+def wait_for(condition):
+    end = time.monotonic() + 180.0
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Give the address of a scheduler on loopback and its two workers' processes."""
+    pytest.importorskip('distributed')
+    file, processes = tmp_path / 'scheduler.json', []
+
+    def start(name, *options):
+        command = (sys.executable, '-m', f'distributed.cli.dask_{name}', '--scheduler-file', file)
+        with (tmp_path / f'{name}{len(processes)}.log').open('w') as log:
+            words = map(str, (*command, *options, '--no-dashboard'))
+            processes.append(subprocess.Popen([*words], stdout=log, stderr=log, cwd=tmp_path))
+
+    start('scheduler', '--host', '127.0.0.1', '--port', 0)
+    try:
+        wait_for(file.exists)
+        for _ in range(2):
+            start('worker', '--nthreads', 1, '--no-nanny')
+        wait_for(lambda: 'Registered to' in (tmp_path / 'worker2.log').read_text())
+        yield json.loads(file.read_text())['address'], processes[1:]
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
+    address, dask_workers = cluster
+    run = write_tiny_cold_run(tmp_path / 'run', frames=300)
+    # a describer that leaves time to kill a worker in the middle
+    settings = ('vision.descriptor=daisy', 'vision.words=50', 'vision.scale_up=false')
+    slow = [word for setting in settings for word in ('--set', setting)]
+    command = [*KBR, 'map', 'build', run, '--out', tmp_path / 'dask.h5', *slow]
+    with (tmp_path / 'build.log').open('w') as log:
+        build = subprocess.Popen([*command, '--scheduler', address], stderr=log)
+    progress = (tmp_path / 'build.log').read_text
+    wait_for(lambda: 'learning the vocabulary: 1 of 1' in progress())
+    dask_workers[0].kill()
+    assert 'describing images: 300 of' not in progress(), 'killed too late'
+    assert build.wait(timeout=360) == 0, progress()
+    assert 'describing images: 300 of 300' in progress()
+    done('map', 'build', run, '--out', tmp_path / 'here.h5', *slow, '--jobs', 1)
+    assert_equal_maps(*(KernelMap.load(tmp_path / name) for name in ('here.h5', 'dask.h5')))
+
+
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path):
+    pytest.importorskip('distributed')
+    run, address = write_tiny_cold_run(tmp_path / 'run', frames=3), 'tcp://127.0.0.1:9'
+    words = ('map', 'build', run, '--out', tmp_path / 'map.h5', '--scheduler', address)
+    assert_one_line(invoke(*words), address, 'dask scheduler')

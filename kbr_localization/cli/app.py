@@ -5,21 +5,19 @@ import logging
 import os
 import signal
 import sys
+from types import FrameType
 from typing import Annotated, Any
 
-from kbr_localization import __version__, conversions
-from kbr_localization.cli import data_commands, map_commands, run_commands
+from kbr_localization import __version__
+from kbr_localization.cli import map_commands, run_commands
 from kbr_localization.cli.console import note
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import printable
-from kbr_localization.resources import describe_missing, REMEDIES
+from kbr_localization.resources import describe_missing
 import typer
 
 BAD_INPUT, INTERRUPTED = 2, 128 + signal.SIGINT
 
-map_app = typer.Typer(
-    help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
-)
 app = typer.Typer(
     name='kbr',
     help='Camera localization by kernel Bayesian inference.',
@@ -27,33 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={'help_option_names': ['-h', '--help']},
 )
+map_app = typer.Typer(
+    help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
+)
 app.add_typer(map_app, name='map')
-for command in (
-    map_commands.build,
-    map_commands.info,
-    map_commands.check,
-    map_commands.measure,
-    map_commands.prune,
-    map_commands.align,
-    map_commands.extend,
-    map_commands.grown,
-):
-    map_app.command()(command)
-app.command('try')(run_commands.try_)
-for command in (
-    run_commands.localize,
-    run_commands.evaluate,
-    run_commands.report,
-    run_commands.methods,
-    run_commands.parameters,
-    data_commands.synth,
-    data_commands.convert,
-    data_commands.play,
-    data_commands.demo,
-    run_commands.compare,
-    run_commands.tune,
-):
-    app.command()(command)
+for group, commands in ((app, run_commands.COMMANDS), (map_app, map_commands.COMMANDS)):
+    for command in commands:
+        group.command(command.__name__.strip('_'))(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,12 +48,18 @@ def _options(
     ] = False,
 ) -> None:
     """Camera localization by kernel Bayesian inference."""
-    conversions.begin()
 
 
-def run(arguments: Sequence[str], **options: Any) -> Any:
-    """Run the command that the arguments name, with options of a typer application."""
-    return app(repeat_options(arguments), **options)
+def main() -> int:
+    """Run the arguments of the process; SIGTERM and SIGHUP end it as an exception does."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+            signal.signal(number, leave)
+    return run_command(app, repeat_options(sys.argv[1:]))
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
@@ -92,7 +76,7 @@ def repeat_options(arguments: Sequence[str]) -> list[str]:
     return repeated
 
 
-def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) -> int:
+def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     Run a typer application and return the exit code of the process.
 
@@ -137,8 +121,8 @@ def _explain(error: Exception) -> str:
         return f'{where}{error.strerror[0].lower()}{error.strerror[1:]}'
     if isinstance(error, (KbrError, OSError)):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and error.name in REMEDIES:
-        return describe_missing(error.name)
+    if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name)):
+        return text
     if not hasattr(error, 'format_message'):
         raise error
     if not str(error):  # a group without a command has shown its help already

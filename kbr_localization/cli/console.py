@@ -10,7 +10,6 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from kbr_localization import conversions
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import printable
 
@@ -22,9 +21,8 @@ def note(message: str) -> None:
 
 def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
     """Print what was left out of a run, and what was wrong with the last image."""
-    for what, counts in (('skipped', skipped), ('converted', conversions.take())):
-        if counts:
-            note(f'{what}: ' + ', '.join(f'{n} x {reason}' for reason, n in counts.items()))
+    if skipped:
+        note('skipped: ' + ', '.join(f'{n} x {reason}' for reason, n in skipped.items()))
     if last_error:
         note(f'the last image that was left out: {last_error}')
 

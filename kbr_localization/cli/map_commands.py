@@ -6,24 +6,9 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from kbr_localization.cli import console
-from kbr_localization.cli.options import (
-    configurations,
-    Jobs,
-    Json,
-    MapFile,
-    MaxImages,
-    Out,
-    Poses,
-    Reading,
-    reads_runs,
-    Run,
-    Runs,
-    Scheduler,
-    Seed,
-    Settings,
-)
-from kbr_localization.errors import KbrError, MapError
+from kbr_localization.cli import console, options
+from kbr_localization.cli.options import MapFile, Out, PoseFrame, Poses, Reading, reads_runs, Run
+from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -46,16 +31,16 @@ def save_map(kernel_map: Any, out: Path) -> Any:
 
 @reads_runs
 def build(
-    runs: Runs,
+    runs: options.Runs,
     *,
     out: Out,
     poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.KNOWN,
-    pose_frame: Annotated[str, typer.Option(help='If of odometry: camera or base.')] = 'camera',
-    max_images: MaxImages = None,
-    settings: Settings = None,
-    seed: Seed = 0,
-    jobs: Jobs = None,
-    scheduler: Scheduler = None,
+    pose_frame: Annotated[PoseFrame, typer.Option(help='If of odometry.')] = PoseFrame.CAMERA,
+    max_images: options.MaxImages = None,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
+    jobs: options.Jobs = None,
+    scheduler: options.Scheduler = None,
     reading: Reading,
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
@@ -63,27 +48,29 @@ def build(
     from kbr_localization.localization.map.run_checks import frames_apart
     from kbr_localization.localization.mapping.build import map_from_odometry
 
-    if pose_frame not in ('camera', 'base'):
-        raise KbrError(f'--pose-frame {pose_frame}: expected camera or base')
-    if pose_frame == 'base' and poses is Poses.KNOWN:
+    if pose_frame is PoseFrame.BASE and poses is Poses.KNOWN:
         raise KbrError(
             '--pose-frame base: expected --poses odometry beside it; known poses are of the point '
             'that they were given for'
         )
-    vision, given = configurations(settings)
+    vision, given = options.configurations(settings)
     console.prepare_output(out, *runs)
     with open_workers(jobs, scheduler) as workers:
         datasets = [reading.open(run) for run in runs]
+        parts = (datasets, vision, given, max_images)
         with terminal_progress() as progress:
-            options: dict[str, Any] = {'seed': seed, 'progress': progress, 'workers': workers}
-            notes: Sequence[str]
             if poses is Poses.KNOWN:
-                kernel_map = build_map(datasets, vision, given, max_images, **options)
+                kernel_map = build_map(*parts, seed=seed, progress=progress, workers=workers)
                 notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
             else:
-                options['base'] = pose_frame == 'base'
-                mapped = map_from_odometry(datasets, vision, given, max_images, **options)
-                kernel_map, notes = mapped.kernel_map, mapped.notes
+                mapped = map_from_odometry(
+                    *parts,
+                    base=pose_frame is PoseFrame.BASE,
+                    seed=seed,
+                    progress=progress,
+                    workers=workers,
+                )
+                kernel_map, notes = mapped.kernel_map, list(mapped.notes)
     for note in notes:
         console.note(note)
     for dataset in datasets:
@@ -91,7 +78,7 @@ def build(
     save_map(kernel_map, out)
 
 
-def info(map_file: MapFile, json: Json = False) -> None:
+def info(map_file: MapFile, json: options.Json = False) -> None:
     """Print what a map holds."""
     from kbr_localization.localization.map.kernel_map import KernelMap
 
@@ -118,11 +105,10 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     for index, name in enumerate(unique_names(kernel_map.run_names)):
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
-    state, record, describer = kernel_map.describer.state(), kernel_map.mapping, {}
+    state, record = kernel_map.describer.state(), kernel_map.mapping
     cameras = sections_of(state) if kernel_map.cameras else {'': state}
     shapes = {n: [int(of['image_height']), int(of['image_width'])] for n, of in cameras.items()}
-    if networks := {name: of[HASH] for name, of in cameras.items() if HASH in of}:
-        describer = {HASH: networks.get('', networks)}
+    networks = {name: of[HASH] for name, of in cameras.items() if HASH in of}
     frames = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
     return {
         'images': len(kernel_map),
@@ -133,7 +119,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'image_shape': shapes.get('', shapes),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
-        **describer,
+        **({HASH: networks.get('', networks)} if networks else {}),
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
@@ -240,7 +226,7 @@ def align(
         raise KbrError('options of a bag: expected --bag beside them')
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, *(path for path in (map_file, tum, bag, onto) if path))
-    if onto is not None:
+    if onto:
         with terminal_progress() as progress:
             moved, found = align_onto(kernel_map, KernelMap.load(onto), scale, progress)
     else:
@@ -248,25 +234,23 @@ def align(
             stamps, known = _typed_positions(at)
             # the clock of the map may be a simulated one
             stamps = since_first_image(kernel_map, stamps)
-        elif tum is not None:
-            trajectory = read_tum(tum)
-            console.note_skipped(trajectory.skipped)
-            stamps, known = trajectory.stamps_ns, trajectory.poses
         else:
-            assert bag is not None
-            fixes = reading.open(bag).fixes
-            if fixes is None:
+            track: Any = read_tum(tum) if tum else bag and reading.open(bag).fixes
+            if track is None:
                 raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
-            stamps, known = fixes.stamps_ns, fixes.poses
+            console.note_skipped(getattr(track, 'skipped', {}))
+            stamps, known = track.stamps_ns, track.poses
         moved, found = align_map(kernel_map, stamps, known, scale)
     save_map(moved, out)
-    if onto is None:
-        residuals = zip(found.stamps_ns, found.known, found.residuals, strict=True)
-        rows = [
-            {'seconds': f'{stamp * 1e-9:.3f}', 'x': x, 'y': y, 'missed_m': float(missed)}
-            for stamp, (x, y, _), missed in residuals
-        ]
-        console.show_rows(rows)
+    if not onto:
+        console.show_rows(
+            [
+                {'seconds': f'{stamp * 1e-9:.3f}', 'x': x, 'y': y, 'missed_m': float(missed)}
+                for stamp, (x, y, _), missed in zip(
+                    found.stamps_ns, found.known, found.residuals, strict=True
+                )
+            ]
+        )
     for line in lines_of(found):
         console.note(line)
 
@@ -300,7 +284,7 @@ def extend(
     *,
     out: Out,
     poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.ODOMETRY,
-    jobs: Jobs = None,
+    jobs: options.Jobs = None,
     reading: Reading,
 ) -> None:
     """
@@ -347,13 +331,7 @@ def grown(
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
     if path.samefile(map_file):
         raise KbrError(f'{path}: is the map itself: expected the file with the added images')
-    try:
-        whole = grown_form(base, KernelMap.load(path))
-    except MapError:
-        # a file of that name was written by a node, and a broken one has nothing to lose
-        if not (drop and path == grown_path(map_file)):
-            raise
-        whole = base
+    whole = grown_form(base, KernelMap.load(path))
     new = len(whole) - len(base)
     if not (merge or drop):
         console.show(str(map_file), {'file': str(path), 'added': new, 'images': len(whole)})
@@ -367,3 +345,6 @@ def grown(
         file.release()
     done = f'{len(whole)} images, {new} of them added' if merge else 'stays as it is'
     console.note(f'{map_file}: {done}; {path} is deleted')
+
+
+COMMANDS = (build, info, check, measure, prune, align, extend, grown)

@@ -5,7 +5,7 @@ typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations th
 commands have `Optional[X]`, and their files no `from __future__ import annotations`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
 from enum import Enum
@@ -19,20 +19,11 @@ from kbr_localization.configuration import from_mapping, to_mapping, unknown_par
 from kbr_localization.errors import ConfigurationError, KbrError
 import typer
 
-
-class Init(str, Enum):
-    """Where a localizer starts from."""
-
-    GLOBAL = 'global'
-    REFERENCE = 'reference'
-
-
-class Poses(str, Enum):
-    """Where the poses of a map's images come from."""
-
-    KNOWN = 'known'
-    ODOMETRY = 'odometry'
-
+Init = Enum('Init', {'GLOBAL': 'global', 'REFERENCE': 'reference'}, type=str)
+Poses = Enum('Poses', {'KNOWN': 'known', 'ODOMETRY': 'odometry'}, type=str)
+PoseFrame = Enum('PoseFrame', {'CAMERA': 'camera', 'BASE': 'base'}, type=str)
+Format = Enum('Format', {'BAG': 'bag', 'COLD': 'cold'}, type=str)
+Storage = Enum('Storage', {'MCAP': 'mcap', 'SQLITE3': 'sqlite3'}, type=str)
 
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP)]
@@ -62,28 +53,25 @@ def split_names(option: str, text: str) -> list[str]:
     return names
 
 
-def sizes_of(text: str) -> tuple[int, ...]:
-    """Sizes of `50,100`; raises KbrError for what is no list of whole numbers."""
+def sizes_of(text: str | None) -> tuple[int, ...]:
+    """Sizes of `50,100`, none of None; raises KbrError for what is no list of whole numbers."""
     try:
-        return tuple(sorted({int(part) for part in text.split(',')}))
+        return tuple(sorted({int(part) for part in text.split(',')})) if text else ()
     except ValueError as error:
         raise KbrError(f'--sizes {text!r:.80}: expected whole numbers like 50,100,200') from error
 
 
-Cameras = Annotated[
-    Optional[str],
-    typer.Option('--cameras', '--image-topic', help='Folders or topics, as front,rear.'),
-]
-
-
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How runs are read: cameras and topics where there are several, image spacing in metres."""
+    """How runs are read; each field is an option of a command that has `reads_runs`."""
 
-    cameras: str | None = None
-    odometry_topic: str | None = None
-    reference_topic: str | None = None
-    spacing: float | None = None
+    cameras: Annotated[
+        Optional[str],
+        typer.Option('--cameras', '--image-topic', help='Folders or topics, as front,rear.'),
+    ] = None
+    odometry_topic: Annotated[Optional[str], typer.Option(help='Odometry of a bag.')] = None
+    reference_topic: Annotated[Optional[str], typer.Option(help='Poses of a bag.')] = None
+    spacing: Annotated[Optional[float], typer.Option(help='Metres between images.')] = None
 
     def open(  # noqa: A003
         self, run: Path, cameras: Sequence[str] = (), guess: bool = False
@@ -91,22 +79,15 @@ class Reading:
         """Open a run, by default with these `cameras`, and print its notes."""
         from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
 
-        dataset = open_dataset(
-            run,
-            split_names('--cameras', self.cameras) if self.cameras else cameras,
-            odometry_topic=self.odometry_topic,
-            reference_topic=self.reference_topic,
-            spacing=self.spacing,
-            guess=guess,
-        )
-        others = getattr(dataset, 'others', ()) if guess else ()
-        for note in (
-            ', '.join(dataset.sources),
-            *dataset.notes,
-            f'not used: {", ".join(others)}' if others else '',
-        ):
-            if note:
-                console.note(f'{run}: {note}')
+        given = dataclasses.asdict(self)
+        if named := given.pop('cameras'):
+            cameras = split_names('--cameras', named)
+        dataset = open_dataset(run, cameras, guess=guess, **given)
+        notes = [', '.join(dataset.sources), *dataset.notes]
+        if guess and (others := getattr(dataset, 'others', ())):
+            notes.append(f'not used: {", ".join(others)}')
+        for note in filter(None, notes):
+            console.note(f'{run}: {note}')
         return dataset
 
     def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:
@@ -130,51 +111,51 @@ class Reading:
 
 
 def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say how runs are read, in place of its `reading`."""
-
-    def options(
-        *,
-        cameras: Cameras = None,
-        odometry_topic: Annotated[Optional[str], typer.Option(help='Odometry of a bag.')] = None,
-        reference_topic: Annotated[Optional[str], typer.Option(help='Poses of a bag.')] = None,
-        spacing: Annotated[Optional[float], typer.Option(help='Metres between images.')] = None,
-    ) -> None: ...
-
-    added = inspect.signature(options).parameters
+    """Give a command the fields of `Reading` as options, in place of its `reading`."""
+    added = inspect.signature(Reading).parameters
 
     @functools.wraps(command)
     def wrapped(*args: Any, **given: Any) -> None:
         reading = Reading(**{name: given.pop(name) for name in added})
         command(*args, **given, reading=reading)
 
-    own = inspect.signature(command).parameters
-    kept = [parameter for name, parameter in own.items() if name != 'reading']
-    signature = inspect.Signature([*kept, *added.values()])
-    wrapped.__signature__ = signature  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in (*kept, *added.values())}
+    own = dict(inspect.signature(command).parameters)
+    del own['reading']
+    options = [option.replace(kind=option.KEYWORD_ONLY) for option in added.values()]
+    parameters = [*own.values(), *options]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
 
 
-def _parsed(config: type[Any], settings: Sequence[str] | None, prefix: str = '') -> dict[str, Any]:
+def _parsed(
+    settings: Sequence[str] | None, configs: Mapping[str, type[Any]]
+) -> dict[str, dict[str, Any]]:
     """
-    Values of the parameters of a configuration in texts NAME=VALUE, each of its own type.
+    Values in texts NAME=VALUE by prefix of a configuration's names, each of its own type.
 
-    Only names that begin with `prefix`, which is taken off; raises ConfigurationError.
+    A text that is not of the type stays, for `validate` to refuse. Raises ConfigurationError for
+    an unknown name.
     """
-    types, values = {f.name: type(f.default) for f in dataclasses.fields(config)}, {}
+    kinds: dict[str, tuple[str, str, Any]] = {
+        prefix + field.name: (prefix, field.name, type(field.default))
+        for prefix, config in configs.items()
+        for field in dataclasses.fields(config)
+    }
+    values: dict[str, dict[str, Any]] = {prefix: {} for prefix in configs}
     for setting in settings or ():
-        name, equals, text = setting.partition('=')
-        if not (name and equals and text):
+        full_name, _, text = (part.strip() for part in setting.partition('='))
+        if not (full_name and text):
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
-        name = name.strip()
-        own_name = name.removeprefix(prefix)
-        kind = types.get(own_name, str)
-        value: Any = {'true': True, 'false': False}.get(text.lower(), text)
-        if kind in (int, float) and value is text:
-            with contextlib.suppress(ValueError):  # the configuration says what was expected
-                value = kind(text)
-        if name.startswith(prefix):
-            values[own_name] = text if kind is str else value
+        if full_name not in kinds:
+            raise ConfigurationError(unknown_parameter(full_name, list(kinds)))
+        prefix, name, kind = kinds[full_name]
+        values[prefix][name] = text
+        if kind is bool:
+            values[prefix][name] = {'true': True, 'false': False}.get(text.lower(), text)
+        elif kind in (int, float):
+            with contextlib.suppress(ValueError):
+                values[prefix][name] = kind(text)
     return values
 
 
@@ -185,22 +166,17 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
         method_named,
         with_values,
     )
-    from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
+    from kbr_localization.vision.config import PREFIX, VisionConfig  # noqa: PLC0415
 
     config = method_named(method).config
-    given = _parsed(config, settings)
-    for name in given:
-        if name.startswith(PREFIX):
-            raise ConfigurationError(
-                f'parameter {name!r}: is fixed in the map, whose images were described with it: '
-                'set it where a map is built'
-            )
-        if not dataclasses.fields(config):
-            raise ConfigurationError(
-                f'unknown parameter {name!r}: the method {method} has no parameters'
-            )
-    from_mapping(config, to_mapping(method_config(method, kernel_map)) | given)
-    return with_values(method, kernel_map, given)
+    values = _parsed(settings, {'': config, PREFIX: VisionConfig})
+    for name in values[PREFIX]:
+        raise ConfigurationError(
+            f'parameter {PREFIX + name!r}: is fixed in the map, whose images were described with '
+            'it: set it where a map is built'
+        )
+    from_mapping(config, to_mapping(method_config(method, kernel_map)) | values[''])
+    return with_values(method, kernel_map, values[''])
 
 
 def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
@@ -212,26 +188,15 @@ def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
     from kbr_localization.vision.config import LEARNED, PREFIX, VisionConfig  # noqa: PLC0415
 
-    inside = _parsed(VisionConfig, settings, PREFIX)
-    rest = {
-        name: value
-        for name, value in _parsed(KbrConfig, settings).items()
-        if not name.startswith(PREFIX)
-    }
-    known, known_of_vision = (list(to_mapping(config)) for config in (KbrConfig(), VisionConfig()))
-    for name in rest.keys() - set(known):
-        also = [PREFIX + other for other in known_of_vision]
-        raise ConfigurationError(unknown_parameter(name, known, also))
-    from_mapping(KbrConfig, rest)
-    vision = from_mapping(VisionConfig, inside, PREFIX)
-    for part, other, wanted in (
-        ('network_', 'descriptor', ('onnx', LEARNED)),
-        ('mirror_', 'projection', ('omnidirectional',)),
-    ):
-        useless = [name for name in inside if name.startswith(part)]
-        if useless and getattr(vision, other) not in wanted:
-            raise ConfigurationError(
-                f'parameter {PREFIX}{useless[0]}: has no effect with {PREFIX}{other}='
-                f'{getattr(vision, other)}: set {PREFIX}{other}={" or ".join(wanted)} beside it'
-            )
-    return vision, rest
+    values = _parsed(settings, {'': KbrConfig, PREFIX: VisionConfig})
+    from_mapping(KbrConfig, values[''])
+    vision = from_mapping(VisionConfig, values[PREFIX], PREFIX)
+    for name in values[PREFIX]:
+        if name.startswith('network_') and vision.descriptor not in ('onnx', LEARNED):
+            needed = f'{PREFIX}descriptor=onnx or {LEARNED}'
+        elif name.startswith('mirror_') and vision.projection != 'omnidirectional':
+            needed = f'{PREFIX}projection=omnidirectional'
+        else:
+            continue
+        raise ConfigurationError(f'parameter {PREFIX}{name}: has no effect without {needed}')
+    return vision, values['']

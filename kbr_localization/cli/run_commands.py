@@ -1,40 +1,25 @@
-"""Commands about runs: try, localize, evaluate, report; methods compared and tuned on them."""
+"""Commands about runs: try, localize, evaluate, report; methods compared and tuned; runs made."""
 
-import dataclasses
 import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from kbr_localization.cli import console
+from kbr_localization.cli import console, options
 from kbr_localization.cli.map_commands import save_map
 from kbr_localization.cli.options import (
-    configurations,
+    Format,
     Init,
-    Jobs,
-    Json,
     MapFile,
-    MaxImages,
-    Method,
-    Methods,
     Out,
     Reading,
     reads_runs,
     Run,
-    RUN_HELP,
-    Runs,
-    Scheduler,
-    Seed,
-    Settings,
-    Sizes,
-    sizes_of,
-    split_names,
-    Start,
-    Trials,
-    with_settings_of,
+    Storage,
 )
 from kbr_localization.errors import EvaluationError, KbrError
 from kbr_localization.progress import terminal_progress
+from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.workers import open_workers
 import typer
 
@@ -45,10 +30,10 @@ def localize(
     run: Run,
     *,
     out: Out,
-    method: Method = 'kbr',
-    init: Start = Init.GLOBAL,
-    settings: Settings = None,
-    seed: Seed = 0,
+    method: options.Method = 'kbr',
+    init: options.Start = Init.GLOBAL,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
     reading: Reading,
 ) -> None:
     """
@@ -67,7 +52,7 @@ def localize(
     for path in (out, details):
         console.prepare_output(path, map_file, run)
     check_details(details)
-    kernel_map = with_settings_of(KernelMap.load(map_file), method, settings)
+    kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
     if method == 'kbr' and kernel_map.statistics is None:
         console.note(f'{map_file}: {MEASURED_NOW}')
     dataset = reading.open_for(kernel_map, map_file, run)
@@ -100,27 +85,30 @@ def methods() -> None:
 
 
 def parameters(
-    method: Annotated[str, typer.Option(help='See `kbr methods`.')] = 'kbr', json: Json = False
+    method: Annotated[str, typer.Option(help='See `kbr methods`.')] = 'kbr',
+    json: options.Json = False,
 ) -> None:
     """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
+    from kbr_localization.configuration import allowed, fields_of
     from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
     from kbr_localization.vision.config import PREFIX
 
-    found = {}
+    rows = []
     for config, prefix in ((method_named(method).config, ''), (VisionConfig, PREFIX)):
-        for field in dataclasses.fields(config):
-            low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
-            ends = ['' if end is None else f'{end:g}' for end in (low, high)]
-            found[prefix + field.name] = {
-                'default': field.default,
-                'range': ', '.join(choices) if choices else ' … '.join(ends) if any(ends) else '',
-                'description': field.metadata['description'],
-            }
+        for name, field in fields_of(config).items():
+            rows.append(
+                {
+                    'parameter': prefix + name,
+                    'default': field.default,
+                    'values': allowed(field),
+                    'description': field.metadata['description'],
+                }
+            )
     if json:
-        console.print_json(found)
+        console.print_json({row.pop('parameter'): row for row in rows})
     else:
-        console.show_rows([{'parameter': name, **values} for name, values in found.items()])
+        console.show_rows(rows)
 
 
 @reads_runs
@@ -130,7 +118,7 @@ def evaluate(
     *,
     map_file: Annotated[Optional[Path], typer.Option('--map', help='For its recall.')] = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help='Of stamps, seconds.')] = 0.01,
-    json: Json = False,
+    json: options.Json = False,
     reading: Reading,
 ) -> None:
     """
@@ -183,13 +171,13 @@ def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
 @reads_runs
 def report(
     map_file: MapFile,
-    run: Annotated[Optional[Path], typer.Argument(metavar='[RUN]', help=RUN_HELP)] = None,
+    run: Annotated[Optional[Path], typer.Argument(metavar='[RUN]', help=options.RUN_HELP)] = None,
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
     rerun: Annotated[Optional[Path], typer.Option(help='A recording for rerun.')] = None,
-    method: Method = 'kbr',
-    init: Start = Init.GLOBAL,
-    settings: Settings = None,
+    method: options.Method = 'kbr',
+    init: options.Start = Init.GLOBAL,
+    settings: options.Settings = None,
     reading: Reading,
 ) -> None:
     """
@@ -216,7 +204,7 @@ def report(
             raise KbrError(f'--rerun {rerun}: is the file of the page: expected another name')
         # before the work, as rerun may not be installed
         from kbr_localization.evaluation.rerun_recording import write_recording
-    kernel_map = with_settings_of(KernelMap.load(map_file), method, settings)
+    kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
     dataset = reading.open_for(kernel_map, map_file, run)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, 0, progress)
@@ -233,8 +221,8 @@ def try_(
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('try/report.html'),
     twice: Annotated[Optional[Path], typer.Option(help='Another run, to localize.')] = None,
-    jobs: Jobs = None,
-    json: Json = False,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
     reading: Reading,
 ) -> None:
     """
@@ -267,18 +255,18 @@ def try_(
 @reads_runs
 def compare(
     *,
-    train: Annotated[Optional[list[Path]], typer.Option(help='Runs for the map.')] = None,
-    test: Annotated[list[Path], typer.Option(help='Runs to localize.')],
+    train: Annotated[Optional[list[Path]], typer.Option(help='options.Runs for the map.')] = None,
+    test: Annotated[list[Path], typer.Option(help='options.Runs to localize.')],
     out: Out,
     map_file: Annotated[Optional[Path], typer.Option('--map', help='Or this.')] = None,
-    sizes: Sizes = None,
-    trials: Trials = 10,
-    methods: Methods = 'all',
-    jobs: Jobs = None,
-    scheduler: Scheduler = None,
-    settings: Settings = None,
-    seed: Seed = 0,
-    json: Json = False,
+    sizes: options.Sizes = None,
+    trials: options.Trials = 10,
+    methods: options.Methods = 'all',
+    jobs: options.Jobs = None,
+    scheduler: options.Scheduler = None,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
     reading: Reading,
 ) -> None:
     """
@@ -301,7 +289,7 @@ def compare(
             'compare: --map takes the map as it is, expected no --train or --set beside it'
         )
     training = [reading.open(run) for run in train or ()]
-    vision, given = configurations(settings)
+    vision, given = options.configurations(settings)
     kernel_map: Any = KernelMap.load(map_file) if map_file else None
     if map_file is None:
         tests = [reading.open(run) for run in test]
@@ -309,8 +297,8 @@ def compare(
         tests = [reading.open_for(kernel_map, map_file, run) for run in test]
     images = sum(map(len, training)) if map_file is None else len(kernel_map)
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
-    chosen = list(METHODS) if methods == 'all' else split_names('--methods', methods)
-    plan = chosen, sizes_of(sizes) if sizes else usual, trials
+    chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
+    plan = chosen, options.sizes_of(sizes) or usual, trials
     comparison.tasks_of(*plan, images)  # refuse what cannot be done before the map is built
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         if kernel_map is None:
@@ -328,19 +316,19 @@ def compare(
 
 @reads_runs
 def tune(
-    runs: Runs,
+    runs: options.Runs,
     *,
     out: Out,
-    max_images: MaxImages = None,
-    methods: Methods = 'all',
-    sizes: Sizes = None,
-    trials: Trials = 60,
-    jobs: Jobs = None,
-    scheduler: Scheduler = None,
+    max_images: options.MaxImages = None,
+    methods: options.Methods = 'all',
+    sizes: options.Sizes = None,
+    trials: options.Trials = 60,
+    jobs: options.Jobs = None,
+    scheduler: options.Scheduler = None,
     resume: Annotated[bool, typer.Option('--resume/--fresh', help='Go on, or anew.')] = True,
-    settings: Settings = None,
-    seed: Seed = 0,
-    json: Json = False,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
     reading: Reading,
 ) -> None:
     """
@@ -353,16 +341,18 @@ def tune(
     """
     from kbr_localization.evaluation import tuning
 
-    vision, given = configurations(settings)
+    vision, given = options.configurations(settings)
     console.prepare_output(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     datasets = [reading.open(run) for run in runs]
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         kernel_map, rows = tuning.tune(
             datasets,
-            methods=tuning.TUNED if methods == 'all' else split_names('--methods', methods),
+            methods=tuning.TUNED
+            if methods == 'all'
+            else options.split_names('--methods', methods),
             trials=trials,
-            sizes=sizes_of(sizes) if sizes else (),
+            sizes=options.sizes_of(sizes),
             max_images=max_images,
             vision=vision,
             filter_values=given,
@@ -378,3 +368,120 @@ def tune(
     if not json:
         rows = [{name: row[name] for name in row if name != 'values'} for row in rows]
     console.show_rows(rows, json)
+
+
+NewFolder = Annotated[Path, typer.Argument(metavar='OUT', help='What to make.')]
+RobotSeed = Annotated[Optional[int], typer.Option(min=0, help='Draw the robot at random.')]
+
+
+def synth(
+    out: NewFolder,
+    seed: options.Seed = 0,
+    robot: RobotSeed = None,
+    map_robot: RobotSeed = None,
+    small: Annotated[bool, typer.Option('--small', help='Small rooms and images.')] = False,
+) -> None:
+    """
+    Render runs through a building with look-alike corridors, in COLD's format.
+
+    Two tours for a map and a test run at night; robot.json in each run holds its parameters.
+    """
+    from kbr_localization import simulation
+
+    robots = [None if n is None else simulation.random_robot(n) for n in (robot, map_robot)]
+    runs = simulation.with_robots(simulation.DEMO_RUNS, *robots)
+    size = simulation.BuildingConfig(size=14.0, width=160, height=120) if small else None
+    with terminal_progress() as progress:
+        simulation.write_building(out, seed, runs, size, progress)
+    console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
+
+
+@reads_runs
+def convert(
+    run: Run,
+    out: NewFolder,
+    to: Annotated[Format, typer.Option('--to', help='A rosbag2, or a COLD run.')] = Format.BAG,
+    storage: Annotated[Optional[Storage], typer.Option(help='Of a bag: mcap.')] = None,
+    *,
+    reading: Reading,
+) -> None:
+    """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
+    from kbr_localization.datasets.tracks import outside_fixes
+
+    if to is Format.COLD and storage:
+        raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
+    dataset = reading.open(run)
+    if why := outside_fixes(dataset):
+        console.note(f'warning: without known poses: {why}')
+    if to is Format.BAG:
+        from kbr_localization.datasets.bag_writer import write_bag
+
+        left_out = write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
+    elif dataset.cameras:
+        names = ', '.join(dataset.cameras)
+        raise KbrError(f'--to cold: expected one camera, got {names}: choose with --cameras')
+    else:
+        from kbr_localization.datasets.cold import write_cold_run
+
+        left_out = write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes).skipped
+    console.note_skipped(dataset.skipped | left_out)
+    # of several cameras the others may have an image of that moment
+    broken = 0 if dataset.cameras else left_out.get('broken image', 0)
+    console.note(f'{out}: {len(dataset) - broken} frames')
+
+
+@reads_runs
+def play(
+    run: Run,
+    *,
+    rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
+    start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
+    duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
+    loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
+    compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
+    reading: Reading,
+) -> None:
+    """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
+    # without the shipped profile Fast DDS loses raw images
+    if profile := shared_file('config/fastdds.xml'):
+        os.environ.setdefault(profile_variable(), str(profile))
+    from kbr_localization.ros import player
+    from kbr_localization.ros.config import PlayerConfig
+
+    transport = 'compressed' if compressed else 'raw'
+    config = PlayerConfig(
+        rate=rate, start=start, duration=duration, loop=loop, image_transport=transport
+    )
+    dataset = reading.open(run)
+    with terminal_progress() as progress:
+        console.note(player.play(dataset, config, progress))
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help='Where the new folder goes.')] = Path('demo'),
+) -> None:
+    """
+    Render a building, map it, and localize a run with the ROS node.
+
+    Prints, of the node and of two baselines, when their status is localized, when their error
+    stays below 1 m, their errors after that, which part of their wrong answers (more than 1 m
+    off) they called localized, and the error over the whole run; writes a picture, the node's
+    trajectory, the map and the runs to a new folder.
+    """
+    from kbr_localization.demo.tour import COLUMNS, run_demo
+
+    with terminal_progress() as progress:
+        folder, metrics = run_demo(out, progress)
+    console.show_rows(
+        [
+            {'method': name, **{column: values[column] for column in COLUMNS}}
+            for name, values in metrics.items()
+        ]
+    )
+    console.note(f'{folder}: trajectory.png, trajectory.tum, map.h5, building/')
+
+
+COMMANDS = (
+    try_, localize, evaluate, report, methods, parameters,
+    synth, convert, play, demo, compare, tune,
+)  # fmt: skip

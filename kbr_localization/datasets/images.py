@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import functools
+import logging
 import os
 from pathlib import Path
 import struct
@@ -11,7 +13,6 @@ from typing import Any, NamedTuple
 import zlib
 
 import cv2
-from kbr_localization import conversions
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_file
@@ -23,6 +24,7 @@ MAX_PIXELS_VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
 """Environment variable that sets another limit."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
+logger = logging.getLogger(__name__)
 _PNG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR'
 
 
@@ -138,10 +140,22 @@ def decode_image(data: bytes, name: str) -> Image:
     if data.startswith(_PNG_START):
         depth, colours = data[24], data[25]
         if depth > 8:
-            conversions.notice(name, conversions.of_sixteen_bits(pixels))
+            _tell_of_sixteen_bits(pixels)
         if colours in (4, 6) or b'tRNS' in data[:4096].partition(b'IDAT')[0]:
-            conversions.notice(name, conversions.ALPHA)
+            _tell_once('their transparency is ignored')
     return pixels
+
+
+def _tell_of_sixteen_bits(upper: Image) -> None:
+    _tell_once('of their 16 bits the upper 8 are used')
+    if np.ptp(upper) < 32:  # a raw thermal image in hundredths of a kelvin has some ten
+        _tell_once('fewer than 32 grey levels are left of 16 bits: let the camera scale them')
+
+
+@functools.cache
+def _tell_once(text: str) -> None:
+    """Log once in a process in which way images are not taken as they are."""
+    logger.warning('images are converted: %s', text)
 
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
@@ -216,7 +230,7 @@ def decode_raw_image(
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
     if layout.depth == 2:
         rows = rows[:, (0 if big_endian else 1) :: 2]  # noqa: E203
-        conversions.notice(name, conversions.of_sixteen_bits(rows))
+        _tell_of_sixteen_bits(rows)
     shape = (height, width) if layout.channels == 1 else (height, width, layout.channels)
     pixels = np.array(rows).reshape(shape)
     if layout.conversion is None:

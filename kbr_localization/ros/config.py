@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 import re
-from typing import Any
 
-from kbr_localization.configuration import parameter, validate, with_default
+from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
@@ -30,20 +29,47 @@ def parse_map_files(entries: Sequence[str]) -> dict[str, str]:
     return paths
 
 
-def check_frames(config: Any) -> None:
-    """
-    Strip the slash before frames, which tf2 does not know.
+@dataclass(frozen=True)
+class StreamConfig:
+    """Parameters of all nodes: frames and images."""
 
-    Raises ConfigurationError unless `global_frame_id` and `odom_frame_id` are two names.
-    """
-    for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
-        object.__setattr__(config, name, getattr(config, name).lstrip('/'))
-    frames = (config.global_frame_id, config.odom_frame_id)
-    if '' in frames or frames[0] == frames[1]:
-        raise ConfigurationError(
-            "parameters 'global_frame_id' and 'odom_frame_id': expected the names of two frames, "
-            f"as 'map' and 'odom', got {frames[0]!r} and {frames[1]!r}"
-        )
+    image_transport: str = parameter(
+        'raw', 'image, or image/compressed', choices=('raw', 'compressed')
+    )
+    global_frame_id: str = parameter('map', 'frame of the map')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    base_frame_id: str = parameter(
+        'base_footprint',
+        'frame of the robot; odometry of another frame is taken to be at the same place',
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+        for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
+            # tf2 knows no slash before a frame
+            object.__setattr__(self, name, getattr(self, name).lstrip('/'))
+        frames = (self.global_frame_id, self.odom_frame_id)
+        if '' in frames or frames[0] == frames[1]:
+            raise ConfigurationError(
+                "parameters 'global_frame_id' and 'odom_frame_id': expected the names of two "
+                f"frames, as 'map' and 'odom', got {frames[0]!r} and {frames[1]!r}"
+            )
+
+
+@dataclass(frozen=True)
+class InputConfig(StreamConfig):
+    """Parameters of the nodes that listen to a robot."""
+
+    image_topics: tuple[str, ...] = parameter(
+        (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
+    )
+    sync_tolerance: float = parameter(0.05, 'seconds between images of one moment', 0.0, 1.0)
+    odom_source: str = parameter(
+        'auto',
+        'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',
+        choices=('auto', 'tf', 'topic'),
+    )
+    no_data_timeout: float = parameter(5.0, 'seconds without a message before a hint', 0.5)
 
 
 @dataclass(frozen=True)
@@ -60,7 +86,6 @@ class ChangeableConfig:
     )
     save_pose_rate: float = parameter(0.5, 'poses saved per second; 0: none', 0.0, 100.0)
     saved_pose_max_age: float = parameter(60.0, 'seconds for which a saved pose is used', 0.0)
-    no_data_timeout: float = parameter(5.0, 'seconds without a message before a hint', 0.5)
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
     grow_map: bool = parameter(False, 'add images where the pose is sure and the view is new')
     grow_below: float = parameter(0.6, 'best_similarity below which an image is added', 0.0, 1.0)
@@ -73,7 +98,7 @@ class ChangeableConfig:
 
 
 @dataclass(frozen=True)
-class NodeConfig(ChangeableConfig):
+class NodeConfig(InputConfig, ChangeableConfig):
     """Parameters of the node; `KbrConfig` has the filter's."""
 
     map_files: tuple[str, ...] = parameter(
@@ -82,24 +107,6 @@ class NodeConfig(ChangeableConfig):
         'map_file empty the first is loaded at the start',
     )
     method: str = parameter('kbr', 'localization method, see `kbr methods`', choices=(*METHODS,))
-    image_transport: str = parameter(
-        'raw', 'image, or image/compressed', choices=('raw', 'compressed')
-    )
-    image_topics: tuple[str, ...] = parameter(
-        (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
-    )
-    sync_tolerance: float = parameter(0.05, 'seconds between images of one moment', 0.0, 1.0)
-    global_frame_id: str = parameter('map', 'frame of the map')
-    odom_frame_id: str = parameter('odom', 'frame of the odometry')
-    base_frame_id: str = parameter(
-        'base_footprint',
-        'frame of the robot; odometry of another frame is taken to be at the same place',
-    )
-    odom_source: str = parameter(
-        'auto',
-        'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',
-        choices=('auto', 'tf', 'topic'),
-    )
     initialize_globally: bool = parameter(True, 'start without an initial or a saved pose')
     set_initial_pose: bool = parameter(False, 'start from initial_pose')
     pose_file: str = parameter(
@@ -131,8 +138,7 @@ class NodeConfig(ChangeableConfig):
     grow_in_place: bool = parameter(False, 'add images to the map file itself, for good')
 
     def __post_init__(self) -> None:
-        validate(self)
-        check_frames(self)
+        super().__post_init__()
         if self.grow_in_place and self.grow_into:
             raise ConfigurationError(
                 "parameters 'grow_in_place' and 'grow_into' are both set: expected one of them"
@@ -165,7 +171,7 @@ class InitialPose:
 
 
 @dataclass(frozen=True)
-class RecorderConfig:
+class RecorderConfig(InputConfig):
     """Parameters of the recorder node."""
 
     out: str = parameter('', 'run folder to write; an existing run is continued')
@@ -177,30 +183,16 @@ class RecorderConfig:
     label: str = parameter('unknown', "the place's name, written beside every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
     image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
-    image_transport: str = with_default(NodeConfig, 'image_transport', 'raw')
-    image_topics: tuple[str, ...] = parameter(
-        (), 'topics of several cameras, as front/image; empty: image'
-    )
-    sync_tolerance: float = with_default(NodeConfig, 'sync_tolerance', 0.05)
     pose_type: str = parameter(
         'pose_with_covariance',
         'messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; none: '
         'nothing knows the pose, and `kbr map build --poses odometry` finds it',
         choices=('pose_with_covariance', 'pose', 'odometry', 'tf', 'none'),
     )
-    global_frame_id: str = parameter('map', 'frame that the poses must have')
-    odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
-    base_frame_id: str = with_default(NodeConfig, 'base_frame_id', 'base_footprint')
-    odom_source: str = with_default(NodeConfig, 'odom_source', 'auto')
-    no_data_timeout: float = with_default(NodeConfig, 'no_data_timeout', 5.0)
-
-    def __post_init__(self) -> None:
-        validate(self)
-        check_frames(self)
 
 
 @dataclass(frozen=True)
-class PlayerConfig:
+class PlayerConfig(StreamConfig):
     """Parameters of the player; `run` and `cameras` are of the node only."""
 
     run: str = parameter('', 'COLD run folder or rosbag2 to play')
@@ -211,14 +203,10 @@ class PlayerConfig:
     loop: bool = parameter(False, 'start over at the end; with recorded stamps time jumps back')
     start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0, 1e9)
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
-    image_transport: str = with_default(NodeConfig, 'image_transport', 'raw')
     stamps: str = parameter(
         'recorded',
         'those of the run, with /clock, or the time of sending, without',
         choices=('recorded', 'now'),
     )
     wait_for_subscribers: int = parameter(1, 'subscribers of image and odom to wait for', 0)
-    global_frame_id: str = parameter('map', 'frame of the reference poses')
-    odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
-    base_frame_id: str = parameter('base_footprint', 'frame of the robot')
     camera_frame_id: str = parameter('camera', 'frame of the images')

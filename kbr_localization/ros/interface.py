@@ -12,9 +12,10 @@ import re
 import textwrap
 from typing import Any
 
+from kbr_localization.configuration import allowed, fields_of
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
-from kbr_localization.ros.parameters import fields, to_ros
+from kbr_localization.ros.parameters import to_ros
 import yaml
 
 YAML_HEAD = """\
@@ -70,14 +71,12 @@ def _settings(config_class: Any, indent: str) -> Iterator[str]:
 
 def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
     """Names, defaults in YAML, and descriptions with the values that are allowed."""
-    for name, field in fields(config_class).items():
-        low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
-        allowed = f' ({", ".join(choices)})' if choices else ''
-        if (low, high) != (None, None):
-            allowed = f' [{"..." if low is None else low}, {"..." if high is None else high}]'
+    for name, field in fields_of(config_class).items():
         text = str(yaml.safe_dump(to_ros(field.default), default_flow_style=True))
-        default = text.removesuffix('...\n')
-        yield name, default.strip(), field.metadata['description'] + allowed
+        description, values = field.metadata['description'], allowed(field)
+        if values:
+            description += f' ({values})' if field.metadata['choices'] else f' {values}'
+        yield name, text.removesuffix('...\n').strip(), description
 
 
 if __name__ == '__main__':

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import os
 from typing import Any
 
+from kbr_localization.configuration import fields_of
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
-from kbr_localization.ros.parameters import fields
 from launch import LaunchContext, LaunchDescription
 from launch.actions import (
     DeclareLaunchArgument,
@@ -55,8 +55,8 @@ def describe(
     An argument without a default (None) must be given. Parameters of `config_class` have its
     descriptions. Fast DDS gets the profile for raw images unless the environment names one.
     """
-    texts = {name: field.metadata['description'] for name, field in fields(config_class).items()}
-    texts |= ARGUMENTS
+    fields = fields_of(config_class).items()
+    texts = ARGUMENTS | {name: field.metadata['description'] for name, field in fields}
 
     def run(context: LaunchContext) -> list[Any]:
         return list(build({name: LaunchConfiguration(name).perform(context) for name in defaults}))
@@ -105,7 +105,7 @@ def parameters(
 
     `overrides`: arguments that are parameters of the same name, where they are not empty.
     """
-    defaults = {name: field.default for name, field in fields(config_class).items()}
+    defaults = {name: field.default for name, field in fields_of(config_class).items()}
     given: dict[str, Any] = {}
     for name in overrides:
         default, text = defaults.get(name, False), values[name]  # use_sim_time is no field

@@ -14,7 +14,7 @@ import difflib
 import sys
 from typing import Any, TypeVar
 
-from kbr_localization import configuration
+from kbr_localization.configuration import fields_of, from_mapping
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import ChangeableConfig, InitialPose, NodeConfig
@@ -28,7 +28,6 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 Config = TypeVar('Config')
-Field = dataclasses.Field[Any]
 
 
 class ParameterNode(Node):
@@ -44,12 +43,6 @@ class ParameterNode(Node):
         return super().declare_parameters(namespace, typed, *rest, **named)
 
 
-def fields(config_class: Any) -> dict[str, Field]:
-    """Fields of a configuration that have a description, by name."""
-    found = dataclasses.fields(config_class)
-    return {field.name: field for field in found if 'description' in field.metadata}
-
-
 def declare(
     node: Node, config_class: type[Config], prefix: str = '', changeable: Iterable[str] = ()
 ) -> Config:
@@ -63,43 +56,42 @@ def declare(
     if not isinstance(use_sim_time, bool):  # rclpy only logs it
         raise ConfigurationError(f"parameter 'use_sim_time': expected bool, got {use_sim_time!r}")
     values = {}
-    for name, field in fields(config_class).items():
+    for name, field in fields_of(config_class).items():
         if not node.has_parameter(prefix + name):
             node.declare_parameter(prefix + name, to_ros(field.default))
         values[name] = _coerced(field, node.get_parameter(prefix + name).value)
-    config = configuration.from_mapping(config_class, values)
-    configuration.validate(config)
-    for name, field in fields(config_class).items():
-        value = Parameter(prefix + name, value=to_ros(values[name])).get_parameter_value()
-        node.set_descriptor(prefix + name, _descriptor(field, name not in changeable), value)
+    config = from_mapping(config_class, values)
+    for name, field in fields_of(config_class).items():
+        value = Parameter(prefix + name, value=to_ros(values[name]))
+        descriptor = _descriptor(field, value.type_.value, name not in changeable)
+        node.set_descriptor(prefix + name, descriptor, value.get_parameter_value())
     return config
 
 
-def _descriptor(field: Field, read_only: bool) -> ParameterDescriptor:
+def _descriptor(
+    field: dataclasses.Field[Any], type_number: int, read_only: bool
+) -> ParameterDescriptor:
     low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
     result = ParameterDescriptor(
         name=field.name,
-        type=Parameter.Type.from_parameter_value(to_ros(field.default)).value,
+        type=type_number,
         description=field.metadata['description'],
         additional_constraints=f'one of: {", ".join(choices)}' if choices else '',
         read_only=read_only,
     )
-    if (low, high) == (None, None):
-        return result
     if isinstance(field.default, float):
-        most = sys.float_info.max
-        span = (float(-most if low is None else low), float(most if high is None else high))
-        result.floating_point_range = [FloatingPointRange(from_value=span[0], to_value=span[1])]
-    else:
-        limits = (-(2**63) if low is None else low, 2**63 - 1 if high is None else high)
+        ends = (max(float(low), -sys.float_info.max), min(float(high), sys.float_info.max))
+        result.floating_point_range = [FloatingPointRange(from_value=ends[0], to_value=ends[1])]
+    elif type(field.default) is int:
+        limits = (int(max(low, -(2**63))), int(min(high, 2**63 - 1)))
         result.integer_range = [IntegerRange(from_value=limits[0], to_value=limits[1])]
     return result
 
 
-def _coerced(field: Field, value: Any) -> Any:
+def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
     """Convert what YAML makes of a number, a word or a list (None: an empty one)."""
     value = [] if value is None else value
-    if isinstance(field.default, float) and isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(field.default, float) and type(value) is int:
         return float(value)
     if isinstance(field.default, tuple) and not isinstance(value, (str, bool, int, float, bytes)):
         items = list(value)
@@ -109,7 +101,10 @@ def _coerced(field: Field, value: Any) -> Any:
                 'quotes, or give [] for none'
             )
         return tuple(item for item in items if item)
-    return configuration.written_word(field, value)
+    if isinstance(value, bool) and field.metadata['choices']:
+        words = ('on', 'yes', 'true') if value else ('off', 'no', 'false')
+        return next((word for word in words if word in field.metadata['choices']), value)
+    return value
 
 
 def to_ros(value: Any) -> Any:
@@ -152,13 +147,15 @@ class Settings:
         self, node: Node, on_change: Callable[[KbrConfig], None] = lambda before: None
     ) -> None:
         self._node, self._on_change = node, on_change
-        names = [*fields(NodeConfig), *fields(KbrConfig)]
-        names += [f'initial_pose.{name}' for name in fields(InitialPose)]
+        names = [*fields_of(NodeConfig), *fields_of(KbrConfig)]
+        names += [f'initial_pose.{name}' for name in fields_of(InitialPose)]
         self.ignored = refuse_misspelt(node, names)
-        self._given = {name for name in fields(KbrConfig) if node.has_parameter(name)}
-        self.config = declare(node, NodeConfig, changeable=fields(ChangeableConfig))
+        self._given = {name for name in fields_of(KbrConfig) if node.has_parameter(name)}
+        self.config = declare(
+            node, NodeConfig, changeable={*fields_of(ChangeableConfig), 'no_data_timeout'}
+        )
         self.initial_pose = declare(node, InitialPose, 'initial_pose.')
-        self.filter = declare(node, KbrConfig, changeable=fields(KbrConfig))
+        self.filter = declare(node, KbrConfig, changeable=fields_of(KbrConfig))
         node.add_on_set_parameters_callback(self._follow)
 
     def filter_on(self, from_map: KbrConfig) -> KbrConfig:
@@ -172,7 +169,7 @@ class Settings:
         self.filter = self.filter_on(from_map)
         changes = [
             Parameter(name, value=getattr(self.filter, name))
-            for name in fields(KbrConfig)
+            for name in fields_of(KbrConfig)
             if self._node.get_parameter(name).value != getattr(self.filter, name)
         ]
         if changes:
@@ -185,12 +182,11 @@ class Settings:
         except ConfigurationError as error:
             return SetParametersResult(successful=False, reason=str(error))
         before, self.config, self.filter = self.filter, config, filter_config
-        self._given |= {item.name for item in changes} & fields(KbrConfig).keys()
+        self._given |= {item.name for item in changes} & fields_of(KbrConfig).keys()
         self._on_change(before)
         return SetParametersResult(successful=True)
 
 
 def _changed(config: Config, changes: Iterable[Parameter[Any]]) -> Config:
-    known = fields(config)
-    values = {item.name: item.value for item in changes if item.name in known}
+    values = {item.name: item.value for item in changes if item.name in fields_of(config)}
     return dataclasses.replace(config, **values)  # type: ignore[type-var]

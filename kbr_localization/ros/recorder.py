@@ -17,20 +17,15 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
+from kbr_localization.configuration import fields_of
 from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.files import expanded
+from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.conversions import (
-    covariance_from_message,
-    ns_to_stamp,
-    pose_from_message,
-    pose_to_message,
-    stamp_to_ns,
-)
 from kbr_localization.ros.diagnostics import (
     diagnose,
     ERROR,
@@ -48,7 +43,7 @@ from kbr_localization.ros.inputs import (
     TransformListener,
 )
 from kbr_localization.ros.outputs import LATCHED
-from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_misspelt
+from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
 from kbr_localization.ros.recording import RecordingSession
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
 from nav_msgs.msg import Odometry
@@ -73,7 +68,7 @@ class RecorderNode(ParameterNode):
     def __init__(self) -> None:
         super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
         self.config = declare(self, RecorderConfig)
-        refuse_misspelt(self, fields(RecorderConfig))
+        refuse_misspelt(self, fields_of(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
         self._log = NodeLogger(self.get_logger())
@@ -101,10 +96,11 @@ class RecorderNode(ParameterNode):
         try:
             self.session.close()
         finally:
-            dropped = format_counts(self.session.dropped + self._inputs.dropped)
-            images = f'{self.session.recorded} images, dropped: {dropped}'
-            poses = f'poses dropped: {format_counts(self.session.poses_dropped)}'
-            self.get_logger().info(f'{self.config.out}: {images}; {poses}')
+            self.get_logger().info(
+                f'{self.config.out}: {self.session.recorded} images, dropped: '
+                f'{format_counts(self.session.dropped + self._inputs.dropped)}; poses dropped: '
+                f'{format_counts(self.session.poses_dropped)}'
+            )
 
     def _subscribe_to_poses(self) -> Topic | None:
         config, listener = self.config, self._listener
@@ -147,16 +143,20 @@ class RecorderNode(ParameterNode):
 
     def _take_pose(self, message: Any) -> None:
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
-        stamp_ns, posed, deviation = stamp_to_ns(message.header.stamp), message.pose, 0.0
+        stamp_ns, posed, deviation = (
+            conversions.stamp_to_ns(message.header.stamp),
+            message.pose,
+            0.0,
+        )
         self._poses.saw(stamp_ns, time.monotonic())
         try:
             if frame_id.lstrip('/') != expected:
                 raise RosError(f'expected frame {expected!r}, got {frame_id!r}')
             if not isinstance(message, PoseStamped):
-                covariance = covariance_from_message(posed.covariance)
+                covariance = conversions.covariance_from_message(posed.covariance)
                 deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
                 posed = posed.pose
-            pose = pose_from_message(posed)
+            pose = conversions.pose_from_message(posed)
         except RosError as error:
             self.session.poses_dropped['not usable'] += 1
             self._log('warning', f'pose not used: {error}')
@@ -177,8 +177,8 @@ class RecorderNode(ParameterNode):
         if last is None or last.pose is None:
             return
         self._path.header.frame_id = self.config.global_frame_id
-        self._path.header.stamp = ns_to_stamp(image.stamp_ns)
-        self._path.poses.append(pose_to_message(last.pose))
+        self._path.header.stamp = conversions.ns_to_stamp(image.stamp_ns)
+        self._path.poses.append(conversions.pose_to_message(last.pose))
         self._path_publisher.publish(self._path)
 
     def _report(self) -> list[DiagnosticStatus]:

@@ -12,6 +12,7 @@ import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 import math
+from operator import itemgetter
 import threading
 import time
 
@@ -31,6 +32,7 @@ from kbr_localization.ros.buffers import (
 )
 from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.running import format_counts
+import numpy as np
 
 STALL_SECONDS = 5.0
 """While images come in and none is recorded, after which that is told."""
@@ -42,7 +44,7 @@ class RecordingSession:
 
     `encode` gives the JPEG or PNG files of an image. `needs_poses`: images wait for a pose, else
     they are recorded by the odometry alone. `trouble`: what kept the session from writing last
-    time. `dropped`, `poses_dropped`, `odometry_counts` count by reason.
+    time. `poses_dropped`, `odometry_counts` count by reason.
 
     The newest odometry sample is not used before one continues it: a stamp from the future is
     found out only by the samples after it. On the disk it would keep these out until that time
@@ -59,17 +61,15 @@ class RecordingSession:
         self.config, self._recording = config, recording
         self._log, self._encode = log, encode
         self._news = threading.Condition()
-        self._buffer, self._settled_ns = OdometryBuffer(), -1
+        self._buffer, self._settled = OdometryBuffer(), (-1, np.zeros(3))
         self._unwritten: list[Stamped] = []
-        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
+        self._chosen_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
         # every image may be one too many, none is more urgent than another
         self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
         self._poses: list[Stamped] = []
         self._anchors: list[Stamped] = []
-        self.needs_poses = True
-        self.trouble = ''
-        self._failures = Counter[str]()
-        self.poses_dropped = Counter[str]()
+        self.needs_poses, self.trouble = True, ''
+        self._failures, self.poses_dropped = Counter[str](), Counter[str]()
         self.odometry_counts = Counter[str]()
         self._came = self._placed = -math.inf
 
@@ -94,7 +94,7 @@ class RecordingSession:
                 self._queue.clear('before a jump')
                 self._poses, self._anchors = [], []
             if outcome is Added.TIME_JUMP:
-                self._settled_ns = -1
+                self._settled = (-1, pose)
             self._settle(self._buffer.newest(FEWEST + 1)[:-1])
             self._news.notify()
             return outcome
@@ -140,13 +140,15 @@ class RecordingSession:
         """
         with self._news:
             self._anchor_poses()
-            due = self._next_due()
-            unwritten, self._unwritten = self._unwritten, []
+            due, unwritten = self._next_due(), self._unwritten
             if due is None and not unwritten:
                 self._news.wait(timeout)
                 return None
+            self._unwritten = []
         try:
-            self._write_odometry(unwritten)
+            if unwritten:
+                self._recording.append_odometry(unwritten)
+                unwritten = []
             recorded = None if due is None else self._record(*due)
         except DatasetError as error:
             with self._news:
@@ -180,19 +182,32 @@ class RecordingSession:
             self.work(0.0)
         self._queue.clear('still without odometry or pose at the end')
         try:
-            self._write_odometry(self._unwritten)
+            self._recording.append_odometry(self._unwritten)
         finally:
             self._recording.close()
 
-    def _settle(self, samples: list[Stamped]) -> None:
-        settled = [sample for sample in samples if sample[0] > self._settled_ns]
-        self._unwritten += settled
-        self._settled_ns = max([self._settled_ns, *(stamp_ns for stamp_ns, _ in settled)])
+    def _settle(self, samples: Sequence[Stamped]) -> None:
+        """Settle samples; those due at `odometry_rate` are to be written, and those at a jump."""
+        # a little early is on time, or 20 Hz with jitter would become 10 Hz
+        period_ns = 0.9 * SECOND / self.config.odometry_rate
+        for sample in samples:
+            before = self._settled
+            if sample[0] <= before[0]:
+                continue
+            # further apart the samples at a jump would be plausible
+            step = se2.between(before[1], sample[1])
+            jumps = before[0] >= 0 and max(se2.magnitude(step)) > SLACK
+            due = [sample] if sample[0] - self._chosen_ns >= period_ns else []
+            for stamped in [before, sample] if jumps else due:
+                if stamped[0] > self._chosen_ns:
+                    self._unwritten.append(stamped)
+                    self._chosen_ns = stamped[0]
+            self._settled = sample
 
     def _odometry(self, stamp_ns: int) -> Coverage:
         """Say whether the settled odometry covers a stamp, will, or never."""
         state = self._buffer.coverage(stamp_ns)
-        early = state is not Coverage.LATE and stamp_ns > self._settled_ns
+        early = state is not Coverage.LATE and stamp_ns > self._settled[0]
         return Coverage.EARLY if early else state
 
     def _anchor_poses(self) -> None:
@@ -204,13 +219,13 @@ class RecordingSession:
                 waiting.append((stamp_ns, pose))
             elif state is Coverage.READY:
                 odom_in_map = se2.compose(pose, se2.inverse(self._buffer.at(stamp_ns)))
-                bisect.insort(self._anchors, (stamp_ns, odom_in_map), key=lambda one: one[0])
+                bisect.insort(self._anchors, (stamp_ns, odom_in_map), key=itemgetter(0))
         self._poses = waiting
         del self._anchors[:-500]
 
     def _odom_in_map(self, stamp_ns: int) -> se2.FloatArray | None:
         """Odometry frame in the map (3,) at the nearest pose message, None if none is near."""
-        at = bisect.bisect_left(self._anchors, stamp_ns, key=lambda one: one[0])
+        at = bisect.bisect_left(self._anchors, stamp_ns, key=itemgetter(0))
         around = self._anchors[max(at - 1, 0) : at + 1]  # noqa: E203
         nearest = min(around, key=lambda one: abs(one[0] - stamp_ns), default=None)
         if nearest is None or abs(nearest[0] - stamp_ns) > self.config.max_pose_age * SECOND:
@@ -222,23 +237,20 @@ class RecordingSession:
         known = not self.needs_poses or self._odom_in_map(stamp_ns) is not None
         if state is not Coverage.READY or known:
             return state
-        late = self._settled_ns - stamp_ns > self.config.max_pose_age * SECOND
+        late = self._settled[0] - stamp_ns > self.config.max_pose_age * SECOND
         return Coverage.UNPLACED if late else Coverage.EARLY
 
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
-        image = self._queue.take(self._coverage)
+        """Take the next image, with its pose (3,), that is far enough from the last one."""
+        image, last = self._queue.take(self._coverage), self._recording.last_image
         if image is None:
             return None
         pose = self._buffer.at(image.stamp_ns)
         odom_in_map = self._odom_in_map(image.stamp_ns) if self.needs_poses else None
         if odom_in_map is not None:
             pose = se2.compose(odom_in_map, pose)
-        return (image, pose) if self._is_due(image, pose) else None
-
-    def _is_due(self, image: QueuedImage, pose: se2.FloatArray) -> bool:
-        last = self._recording.last_image
         if last is None or last.pose is None:
-            return True
+            return image, pose
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
             self._count('not newer than the run')
             self._log(
@@ -246,14 +258,14 @@ class RecordingSession:
                 f'image of {image.stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
                 f'{last.stamp_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
             )
-            return False
+            return None
         distance, angle = se2.magnitude(se2.between(last.pose, pose))
-        spacing = (self.config.spacing_distance, self.config.spacing_angle)
         # a camera that sends just at the spacing must not lose every other image to rounding
-        due = bool(distance >= 0.99 * spacing[0] or angle >= 0.99 * spacing[1])
-        if not due:
-            self._placed = time.monotonic()
-        return due
+        far = distance >= 0.99 * self.config.spacing_distance
+        if far or angle >= 0.99 * self.config.spacing_angle:
+            return image, pose
+        self._placed = time.monotonic()
+        return None
 
     def _record(self, image: QueuedImage, pose: se2.FloatArray) -> QueuedImage | None:
         try:
@@ -269,22 +281,3 @@ class RecordingSession:
     def _count(self, reason: str) -> None:
         with self._news:  # diagnostics may be adding the counts up
             self._failures[reason] += 1
-
-    def _write_odometry(self, samples: Sequence[Stamped]) -> None:
-        """Write the samples that are due at `odometry_rate`, and those about a jump."""
-        last_ns, chosen = self._written_ns, []
-        # a little early is on time, or 20 Hz with jitter would become 10 Hz
-        period_ns = 0.9 * SECOND / self.config.odometry_rate
-        for before, sample in zip([None, *samples], samples, strict=False):
-            # further apart the samples about a jump would be plausible
-            step = se2.between((before or sample)[1], sample[1])
-            jumps = max(se2.magnitude(step)) > SLACK
-            if before is not None and jumps and before[0] > last_ns:
-                chosen.append(before)
-                last_ns = before[0]
-            if sample[0] - last_ns >= (1 if jumps else period_ns):
-                chosen.append(sample)
-                last_ns = sample[0]
-        if chosen:
-            self._recording.append_odometry(chosen)
-            self._written_ns = last_ns

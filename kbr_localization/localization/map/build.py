@@ -10,7 +10,7 @@ import pickle
 import time
 from typing import Any
 
-from kbr_localization import conversions, se2
+from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
@@ -58,7 +58,6 @@ class DescribedImage:
 
     `descriptor` (d,), or None with the `error` that says why. `thumbnail`: a JPEG file, empty
     unless wanted. `shape`: (height, width). `seconds`: time that reading and describing took.
-    `converted`: names and kinds of what was converted to be read, see `conversions`.
     """
 
     descriptor: np.ndarray | None
@@ -66,7 +65,6 @@ class DescribedImage:
     thumbnail: bytes = b''
     seconds: float = 0.0
     error: DatasetError | VisionError | None = None
-    converted: tuple[tuple[str, str], ...] = ()
 
 
 def build_map(
@@ -286,12 +284,7 @@ def describe_images(
     # few enough for a bar that moves, many enough to hand over
     tasks = shrinking_batches(images, 64, workers.jobs)
     work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
-    described: list[DescribedImage] = gathered(
-        workers, work, tasks, lambda done: report(done, len(images))
-    )
-    for name, kind in (pair for image in described for pair in image.converted):
-        conversions.notice(name, kind)
-    return described
+    return gathered(workers, work, tasks, lambda done: report(done, len(images)))
 
 
 def _describe_all(
@@ -309,12 +302,11 @@ def _describer_of(state: bytes) -> Describer:
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:
     start = time.perf_counter()
     try:
-        with conversions.noticed() as converted:
-            image = source() if callable(source) else source
+        image = source() if callable(source) else source
         descriptor = describer.describe(image)
     except (DatasetError, VisionError) as error:
         return DescribedImage(None, seconds=time.perf_counter() - start, error=error)
     seconds = time.perf_counter() - start
     small = make_thumbnail(image) if thumbnail else b''
     shape = image.shape[:2]
-    return DescribedImage(descriptor, shape, small, seconds, converted=tuple(converted))
+    return DescribedImage(descriptor, shape, small, seconds)
