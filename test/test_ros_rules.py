@@ -3,7 +3,7 @@
 import time
 from types import SimpleNamespace
 
-from kbr_localization.ros.diagnostics import diagnose, Facts, Topic
+from kbr_localization.ros.diagnostics import diagnose, Topic
 from kbr_localization.ros.inputs import typical_lead
 from kbr_localization.ros.running import NodeLogger
 import numpy as np
@@ -23,7 +23,15 @@ def topic(name='/image', **known):
 def told(watched, now=10.0, clock_ns=NOW):
     """Return what is said of a topic."""
     watched.measure(now, 5.0, clock_ns)
-    return diagnose(Facts(watched, watched), [watched])
+    return diagnose(facts(), [watched])
+
+
+def facts(**known):
+    """Facts of a node whose inputs are as they should be."""
+    names = ('awaits_motion', 'wrong_frame', 'silent_cameras', 'unmatched', 'rival')
+    numbers = dict.fromkeys(('still', 'lead', 'unused_odometry', 'off_tf'), 0.0)
+    topics = {'image': topic(), 'odometry': topic('/odom')}
+    return {**topics, **dict.fromkeys(names, ''), **numbers, **known}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def lead(offset, image_rate=10, odometry_rate=50, delay=0.1, seconds=25.0):
 @pytest.mark.parametrize('image_rate, odometry_rate', [(30, 50), (1, 50), (10, 5)])
 def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rate):
     found = lead(offset, image_rate, odometry_rate)
-    (line,) = diagnose(Facts(topic(), topic('/odom'), lead=found), [])
+    (line,) = diagnose(facts(lead=found), [])
     assert f'as both arrive: {found:+.1f} s' in line and 'set the clocks' in line
     assert abs(found - offset) < 0.35
 
@@ -122,7 +130,7 @@ def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rat
     ids=str,
 )
 def test_other_things_that_are_wrong_are_told(known, says):
-    lines = diagnose(Facts(topic(), topic('/odom'), **known), [])
+    lines = diagnose(facts(**known), [])
     assert len(lines) == bool(says) and says in ''.join(lines)
 
 

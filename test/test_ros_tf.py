@@ -1,15 +1,16 @@
 """Transforms over real tf2_msgs: map to odometry, and odometry that is on TF."""
 
+from contextlib import ExitStack
 from itertools import count
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.ros import conversions
-from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, LATCHED, RELIABLE
-from ros_node_helpers import change_state, EVERY_IMAGE, off_by, wait_for_answer
+from ros_node_helpers import diagnostics, node_at_hand, off_by, wait_for_answer
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -24,15 +25,15 @@ def tf_world(ros, tf2, tiny_world):
         robot = Robot(ros)
         messages = ros.collect(TFMessage, '/tf', RELIABLE)
         poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+        reports = ros.collect(DiagnosticArray, '/diagnostics')
         # of a rival, as micro-controllers send
         publisher = ros.node.create_publisher(TFMessage, '/tf', BEST_EFFORT)
         static = ros.node.create_publisher(TFMessage, '/tf_static', LATCHED)
 
         def start(self, **values):
-            values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
-            node = ros.start_node('node', map_file=tiny_world.map_file, environment=tf2, **values)
+            node = node_at_hand(ros, map_file=tiny_world.map_file, **values)
+            self.node = nodes.enter_context(node)
             self.robot.wait_for_listeners()
-            return node
 
         def send(self, publisher, parent, child, seconds, pose):
             """Send a transform of a pose (3,)."""
@@ -59,7 +60,23 @@ def tf_world(ros, tf2, tiny_world):
             own = [m.transforms[0] for m in self.messages]
             return [t for t in own if t.header.frame_id == 'map']
 
-    return World()
+        def until_heard(self, seconds):
+            """Wait for the transform of a stamp, and return that."""
+            stamp_ns = self.robot.stamp_ns(seconds)
+            ros.spin_until(lambda: any(stamp(t) == stamp_ns for t in self.heard()))
+            return self.heard()[-1]
+
+        def base(self, seconds):
+            """Where the newest transform has the robot of a time."""
+            odom_in_map = conversions.pose_from_transform(self.heard()[-1])
+            return se2.compose(odom_in_map, self.robot.odometry_pose(seconds))
+
+        def says(self):
+            """What is wrong with the inputs, by the newest report."""
+            return diagnostics(self.reports, ': input')[0]
+
+    with ExitStack() as nodes:
+        yield World()
 
 
 def stamp(transform):
@@ -72,40 +89,28 @@ def test_it_leads_from_the_map_to_the_odometry_and_comes_with_every_odometry(ros
     robot.drive(0.0, 6.0)
     wait_for_answer(ros, tf_world.poses, robot.stamp_ns(6.0))
     robot.drive(6.05, 9.0)
-    last_ns = robot.stamp_ns(9.0) + 500_000_000
-    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+    transform = tf_world.until_heard(9.5)
     stamps = np.array([stamp(t) for t in tf_world.heard()])
     assert np.all(np.diff(stamps) > 0) and np.count_nonzero(stamps > robot.stamp_ns(6.5)) > 55
-    transform = tf_world.heard()[-1]
     assert (transform.header.frame_id, transform.child_frame_id) == ('map', 'odom')
-    base = se2.compose(conversions.pose_from_transform(transform), robot.odometry_pose(9.0))
-    assert off_by(base, robot.pose(9.0)) < 0.3
+    assert off_by(tf_world.base(9.0), robot.pose(9.0)) < 0.3
 
 
-def test_after_a_stray_stamp_that_is_near_enough_to_be_believed_transforms_go_on(ros, tf_world):
+def test_transforms_go_on_after_a_stray_stamp_but_not_after_a_reset(ros, tf_world):
     tf_world.start()
     robot = tf_world.robot
     robot.drive(0.0, 3.0)
     ros.spin_until(tf_world.heard)
-    robot.send_odometry(12.0, pose=robot.odometry_pose(3.0))
-    stray_ns = robot.stamp_ns(12.0) + 1_000_000_000
-    ros.spin_until(lambda: any(stamp(t) == stray_ns for t in tf_world.heard()))
+    robot.send_odometry(12.0, pose=robot.odometry_pose(3.0))  # near enough to be believed
+    tf_world.until_heard(13.0)
     robot.drive(3.05, 4.0)
-    last_ns = robot.stamp_ns(4.0) + 1_000_000_000
-    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
-
-
-def test_after_a_reset_of_the_odometry_the_old_transform_is_not_sent_again(ros, tf_world):
-    tf_world.start()
-    robot = tf_world.robot
-    robot.drive(0.0, 4.0)
-    ros.spin_until(lambda: any(stamp(t) > robot.stamp_ns(4.9) for t in tf_world.heard()))
-    ros.spin(0.5)
+    tf_world.until_heard(5.0)
+    ros.spin(0.3)
     tf_world.messages.clear()
     for tick in range(1, 20):
         robot.send_odometry(4.0 + tick / 20, pose=np.array([0.025 * tick, 0.0, 0.0]))
         ros.spin(0.01)
-    ros.spin(0.5)
+    ros.spin(0.3)
     assert not tf_world.heard()
 
 
@@ -115,18 +120,18 @@ def test_nothing_is_sent_without_a_belief_and_the_old_transform_not_after_a_star
     tf_world.start(always_reset_initial_pose=True, initialize_globally=False)
     robot = tf_world.robot
     robot.drive(0.0, 1.0)
-    ros.spin(0.5)
+    ros.spin(0.3)
     assert not tf_world.heard()
     robot.send_initial_pose(None, robot.pose(1.0))
     ros.spin(0.3)
     robot.drive(1.05, 3.0)
     ros.spin_until(tf_world.heard)
-    for wanted in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
-        assert change_state(ros, wanted)
+    tf_world.node.trigger_deactivate()
+    tf_world.node.trigger_activate()
     ros.spin(0.3)
     tf_world.messages.clear()
     robot.drive(3.05, 4.0)
-    ros.spin(0.5)
+    ros.spin(0.3)
     assert not tf_world.heard()
 
 
@@ -134,32 +139,28 @@ def test_nothing_is_sent_without_a_belief_and_the_old_transform_not_after_a_star
 def test_the_odometry_is_that_of_tf_where_tf_has_it(ros, tf_world, wheels):
     """Without a topic, or with the raw wheels on it while a filter sends TF."""
     tf_world.start()
-    robot = tf_world.robot
     tf_world.drive(6.0, wheels)
-    wait_for_answer(ros, tf_world.poses, robot.stamp_ns(6.0))
-    base = se2.compose(
-        conversions.pose_from_transform(tf_world.heard()[-1]), robot.odometry_pose(6.0)
-    )
-    assert off_by(base, robot.pose(6.0)) < 0.3
+    wait_for_answer(ros, tf_world.poses, tf_world.robot.stamp_ns(6.0))
+    assert off_by(tf_world.base(6.0), tf_world.robot.pose(6.0)) < 0.3
 
 
 @pytest.mark.parametrize('wheels', [0.7, 1.0])
 def test_odometry_of_a_topic_that_is_off_tf_is_told(ros, tf_world, wheels):
-    node = tf_world.start(odom_source='topic')
+    tf_world.start(odom_source='topic')
     says = 'off odom to base_footprint on TF: set odom_source to tf'
     tf_world.drive(6.0, wheels)
     if wheels < 1.0:
-        ros.spin_until(lambda: says in node.output)
-    ros.spin(1.5)
-    assert (says in node.output) == (wheels < 1.0)
+        ros.spin_until(lambda: says in tf_world.says())
+    ros.spin(1.1)
+    assert (says in str(tf_world.reports)) == (wheels < 1.0)
 
 
 def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
-    node = tf_world.start(global_frame_id='/map', odom_frame_id='/odom')
+    tf_world.start(global_frame_id='/map', odom_frame_id='/odom')
     seconds = count()
 
     def told():
         tf_world.send(tf_world.publisher, 'map', 'odom', next(seconds), np.zeros(3))
-        return 'also sends the transform map to odom' in node.output
+        return 'also sends the transform map to odom' in tf_world.says()
 
     ros.spin_until(told)

@@ -113,36 +113,6 @@ class Topic:
         return f'{self.publishers} publishers, none sends{sought}'
 
 
-@dataclass
-class Facts:
-    """
-    Facts about all inputs of a node.
-
-    `still`: seconds for which the pose of the odometry has not moved, `awaits_motion`: what waits
-    for its motion. `lead`: seconds by which stamps of images lead those of the odometry that
-    arrives with them. `unused_odometry`: messages that could not be used since the last that
-    could, `why_odometry` not. `wrong_frame`: that of the odometry, and the expected one.
-    `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras send, but
-    never together. `off_tf`: metres or radians between the topic's odometry and that of TF, which
-    is the transform `odom_frames`. `rival`: a transform that another node broadcasts too.
-    """
-
-    image: Topic
-    odometry: Topic
-    still: float = 0.0
-    awaits_motion: str = ''
-    lead: float = 0.0
-    unused_odometry: int = 0
-    why_odometry: str = ''
-    wrong_frame: str = ''
-    silent_cameras: str = ''
-    cameras: str = ''
-    unmatched: bool = False
-    off_tf: float = 0.0
-    odom_frames: str = ''
-    rival: str = ''
-
-
 TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
     (
         # Fast DDS may count to the end of its numbers
@@ -167,60 +137,71 @@ TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
     ),
 )
 """Of one topic the first rule that holds is told."""
-NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
+NODE_RULES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
     (
-        lambda f: f.silent_cameras,
-        'no images of {f.silent_cameras}: going on with {f.cameras} alone',
+        lambda f: f['silent_cameras'],
+        'no images of {silent_cameras}: going on with {cameras} alone',
     ),
     (
-        lambda f: f.unmatched,
-        'no images of {f.cameras} at one time: synchronise the cameras, or raise sync_tolerance',
+        lambda f: f['unmatched'],
+        'no images of {cameras} at one time: synchronise the cameras, or raise sync_tolerance',
     ),
     (
-        lambda f: f.unused_odometry >= 3,
-        '{f.odometry.name}: none of the last {f.unused_odometry} messages could be used: '
-        '{f.why_odometry}',
+        lambda f: f['unused_odometry'] >= 3,
+        '{odometry.name}: none of the last {unused_odometry} messages could be used: '
+        '{why_odometry}',
     ),
     (
-        lambda f: f.wrong_frame,
-        '{f.odometry.name} comes in frame {f.wrong_frame}: set one of them, or the transform '
+        lambda f: f['wrong_frame'],
+        '{odometry.name} comes in frame {wrong_frame}: set one of them, or the transform '
         'leads nowhere',
     ),
     (
-        lambda f: f.awaits_motion and f.still >= 10.0 and f.image.silence <= STALE_SECONDS,
-        '{f.odometry.name}: the pose has stood still for {f.still:.0f} s, and {f.awaits_motion}: '
+        lambda f: (
+            f['awaits_motion'] and f['still'] >= 10.0 and f['image'].silence <= STALE_SECONDS
+        ),
+        '{odometry.name}: the pose has stood still for {still:.0f} s, and {awaits_motion}: '
         'drive on, or see whether the base driver reads the wheels and fills the pose, not only '
         'the twist',
     ),
     (
         # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
-        lambda f: not -0.8 <= f.lead <= 0.5,
-        'stamps of {f.image.name} minus those of {f.odometry.name} as both arrive: '
-        '{f.lead:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that late: '
+        lambda f: not -0.8 <= f['lead'] <= 0.5,
+        'stamps of {image.name} minus those of {odometry.name} as both arrive: '
+        '{lead:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that late: '
         'an image is paired with the odometry of its stamp, so set the clocks by each other '
         '(chrony), or see how the drivers stamp',
     ),
     (
-        lambda f: f.off_tf > 0.3,
-        '{f.odometry.name} is {f.off_tf:.1f} m or rad off {f.odom_frames} on TF: set odom_source '
-        'to tf',
+        lambda f: f['off_tf'] > 0.3,
+        '{odometry.name} is {off_tf:.1f} m or rad off {odom_frames} on TF: set odom_source to tf',
     ),
     (
-        lambda f: f.rival,
-        'somebody else also sends the transform {f.rival}: stop it (AMCL, SLAM, a static '
+        lambda f: f['rival'],
+        'somebody else also sends the transform {rival}: stop it (AMCL, SLAM, a static '
         'publisher), or set tf_broadcast to false here',
     ),
 )
-"""Of a node all rules that hold are told."""
+"""
+Of a node all rules that hold of the facts are told.
+
+`image`, `odometry`: their topics. `still`: seconds for which the pose of the odometry has not
+moved, `awaits_motion`: what waits for its motion. `lead`: seconds by which stamps of images lead
+those of the odometry that arrives with them. `unused_odometry`: messages that could not be used
+since the last that could, `why_odometry` not. `wrong_frame`: that of the odometry, and the
+expected one. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras
+send, but never together. `off_tf`: metres or radians between the topic's odometry and that of TF,
+which is the transform `odom_frames`. `rival`: a transform that another node broadcasts too.
+"""
 
 
-def diagnose(facts: Facts, topics: list[Topic]) -> list[str]:
-    """Return one line for each thing that is wrong."""
+def diagnose(facts: dict[str, Any], topics: list[Topic]) -> list[str]:
+    """Return one line for each thing that is wrong; `facts` as `NODE_RULES` has them."""
     told = [
         next((text.format(t=topic) for holds, text in TOPIC_RULES if holds(topic)), '')
         for topic in topics
     ]
-    told += [text.format(f=facts) for holds, text in NODE_RULES if holds(facts)]
+    told += [text.format(**facts) for holds, text in NODE_RULES if holds(facts)]
     return [line for line in told if line]
 
 
@@ -296,15 +277,15 @@ class Reporter:
         session, inputs, growing = parts.session, parts.inputs, parts.growing
         facts, last = inputs.measure(now), session.last
         lost = last is not None and not last.estimate.localized
-        facts.awaits_motion = 'one view does not tell where' if lost else ''
-        facts.rival = parts.outputs.transforms.rival
+        facts['awaits_motion'] = 'one view does not tell where' if lost else ''
+        facts['rival'] = parts.outputs.transforms.rival
         hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
         # whoever is started together with the node takes as long as it does
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
             self._log('warning', f'no pose: {missing}', 1.9)
         for hint in hints:
             self._log('warning', hint)
-        unusable = self._unusable(facts.image.name)
+        unusable = self._unusable(facts['image'].name)
         hints += [unusable] if unusable else []  # each kind of image is in the log already
         used = {'images answered': session.answered, 'images used': session.used}
         dropped = session.dropped + inputs.dropped
@@ -317,9 +298,10 @@ class Reporter:
             status(self._node, 'map', WARN if failure else OK, text, held),
         ]
 
-    def _missing(self, now: float, facts: Facts) -> str:
+    def _missing(self, now: float, facts: dict[str, Any]) -> str:
         """Say what keeps the node from giving a pose right now, or nothing."""
-        image, odometry, session = facts.image, facts.odometry, self._localization.session
+        image, odometry = facts['image'], facts['odometry']
+        session = self._localization.session
         last = session.last  # the worker may take it away
         missing = [
             f'nothing on {topic.name} for {topic.silence:.0f} s'

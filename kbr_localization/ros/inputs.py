@@ -20,7 +20,7 @@ from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import Added, Coverage, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
-from kbr_localization.ros.diagnostics import Facts, Topic
+from kbr_localization.ros.diagnostics import Topic
 from kbr_localization.ros.running import NodeLogger
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -252,7 +252,7 @@ class OdometrySource:
             self._on_newest(stamp_ns, outcome is Added.RETURNED)
 
     def measure(self) -> dict[str, Any]:
-        """Return what is known of the odometry, as `Facts` has it; once a second."""
+        """Return what is known of the odometry, as `NODE_RULES` has it; once a second."""
         off_tf, compared, self._compared = 0.0, self._compared, self.newest
         still_ns = self.newest[0] - self.resting[0] if self.newest and self.resting else 0
         if compared and self._on_tf.coverage(compared[0]) is Coverage.READY:
@@ -341,8 +341,8 @@ class Inputs:
                 self._matched = now
                 self._session.add_image(moment_ns, LazyImages(images))
 
-    def measure(self, now: float) -> Facts:
-        """Look at the topics and return what is known of the inputs; once a second."""
+    def measure(self, now: float) -> dict[str, Any]:
+        """Look at the topics and return what `NODE_RULES` knows of the inputs; once a second."""
         clock_ns = self._node.get_clock().now().nanoseconds
         for topic in self.topics:
             qos = topic.subscription.qos_profile if topic.subscription else TF_QOS
@@ -351,14 +351,16 @@ class Inputs:
         silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
         unmatched = self.cameras and not silent and self._active and now - self._matched > 3.0
-        return Facts(
-            max(self._images, key=lambda topic: topic.last),
-            lead=typical_lead(self._leads),
-            silent_cameras=', '.join(silent) if any(lively) else '',
-            cameras=', '.join(name for name in self.cameras if name not in silent),
-            unmatched=bool(unmatched) and all(lively),
+        return {
+            'image': max(self._images, key=lambda topic: topic.last),
+            'awaits_motion': '',
+            'lead': typical_lead(self._leads),
+            'silent_cameras': ', '.join(silent) if any(lively) else '',
+            'cameras': ', '.join(name for name in self.cameras if name not in silent),
+            'unmatched': unmatched and all(lively),
+            'rival': '',
             **self.odometry.measure(),
-        )
+        }
 
 
 def typical_lead(leads: Collection[float]) -> float:

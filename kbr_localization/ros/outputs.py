@@ -32,7 +32,6 @@ from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile
-from scipy.spatial import cKDTree
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
@@ -53,7 +52,7 @@ class Outputs:
     ) -> None:
         self._node, self._settings = node, settings
         self.processing, self.latency = Durations(), Durations()
-        self._map_sent, create = 0.0, node.create_publisher
+        create = node.create_publisher
         names = ('amcl_pose', '~/pose')
         self._poses = [create(PoseWithCovarianceStamped, name, LATCHED) for name in names]
         self._particle_type = optional_interface('nav2_msgs.msg', 'Particle')
@@ -78,7 +77,8 @@ class Outputs:
             return False
         if answer.is_known:
             self._publish_pose(answer)
-            self._publish_particles(answer, localizer)
+            if self._particles.get_subscription_count():
+                self._publish_particles(answer, localizer)
             wanted = self._best_match.get_subscription_count() and answer.estimate.updated
             if wanted and self.map.thumbnails:
                 self._publish_best_match(answer)
@@ -101,28 +101,15 @@ class Outputs:
         self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
 
     def _publish_particles(self, answer: Answer, localizer: Localizer) -> None:
-        """Publish particles, and the map's poses coloured by them at most once a second."""
-        cloud_wanted = self._particles.get_subscription_count()
-        map_due = time.monotonic() - self._map_sent >= 1.0
-        map_wanted = map_due and self._map_poses.get_subscription_count()
-        if not (cloud_wanted or map_wanted):
-            return
         particles = localizer.particles(self._settings.config.particles)
-        header = self._header(answer.stamp_ns)
-        if cloud_wanted:
-            poses = [conversions.pose_to_message(pose) for pose in particles]
-            cloud, kind = self._particles.msg_type(header=header), self._particle_type
-            if kind is None:
-                cloud.poses = poses
-            else:
-                cloud.particles = [kind(pose=pose, weight=1.0 / len(poses)) for pose in poses]
-            self._particles.publish(cloud)
-        if map_wanted and len(particles):
-            self._map_sent = time.monotonic()
-            tree, positions = cKDTree(particles[:, :2]), self.map.poses[:, :2]
-            near = tree.query_ball_point(positions, 0.5, return_length=True)
-            heat = near / max(near.max(), 1)
-            self._map_poses.publish(map_markers(self.map.poses, header, heat))
+        poses = [conversions.pose_to_message(pose) for pose in particles]
+        cloud, kind = self._particles.msg_type(), self._particle_type
+        cloud.header = self._header(answer.stamp_ns)
+        if kind is None:
+            cloud.poses = poses
+        else:
+            cloud.particles = [kind(pose=pose, weight=1.0 / len(poses)) for pose in poses]
+        self._particles.publish(cloud)
 
     def _publish_best_match(self, answer: Answer) -> None:
         """Publish the image of the map that is most like the answer's."""
@@ -237,24 +224,18 @@ class Bond:
         self._publisher.publish(message)
 
 
-def map_markers(
-    poses: se2.FloatArray, header: Any, weights: se2.FloatArray | None = None
-) -> MarkerArray:
+def map_markers(poses: se2.FloatArray, header: Any) -> MarkerArray:
     """
-    Map poses (n, 3) as short lines in their headings, grey to red by weight (n,) in [0, 1].
+    Map poses (n, 3) as short lines in their headings.
 
     Of a large map only every k-th pose is shown, so that viewers stay quick.
     """
-    step = 1 + (len(poses) - 1) // 5000
     marker = Marker(header=header, ns='map_poses', type=Marker.LINE_LIST, action=Marker.ADD)
     marker.scale.x = 0.03
     marker.pose.orientation.w = 1.0
     marker.color = ColorRGBA(r=0.5, g=0.5, b=0.5, a=0.8)
-    starts = poses[::step]
+    starts = poses[:: 1 + (len(poses) - 1) // 5000]
     ends = se2.compose(starts, np.array([0.25, 0.0, 0.0]))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         marker.points += [Point(x=start[0], y=start[1]), Point(x=end[0], y=end[1])]
-    for heat in () if weights is None else weights[::step].tolist():
-        cold = 0.5 - 0.4 * heat
-        marker.colors += [ColorRGBA(r=0.5 + 0.5 * heat, g=cold, b=cold, a=0.8)] * 2
     return MarkerArray(markers=[marker])

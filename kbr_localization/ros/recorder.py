@@ -190,7 +190,7 @@ class RecorderNode(ParameterNode):
             self._poses.measure(now, config.no_data_timeout, clock_ns)
             topics.append(self._poses)
         if min(config.spacing_distance, config.spacing_angle) > 0.0:
-            facts.awaits_motion = 'the next image is recorded when it moves'
+            facts['awaits_motion'] = 'the next image is recorded when it moves'
         hints, stall = diagnose(facts, topics), session.stall(now)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)
