@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.acceptance_cases import Case, cases, Drive, FOREIGN, KIDNAPPED, MapOf
 from benchmarks.acceptance_places import describe_all, Place
-from benchmarks.results import table
+from benchmarks.results import parser_of, table
 from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.files import write_text
@@ -239,8 +239,7 @@ def _read(paths: str) -> list[Row]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add('--method', default='kbr')
     add('--half', choices=['choose', 'report', 'all'], default='choose')

@@ -248,7 +248,9 @@ FAULTS = ('carried', 'wrong pose', 'frozen camera', 'black camera')
 def cases() -> Iterator[Case]:
     """List all drives; the halves have other random maps, pairs, directions and buildings."""
     yield from _corridors_and_photographs()
-    yield from _rover()
+    for begins, trial, size in itertools.product((0.0, 0.4), (0, 1), (600, 2000)):
+        on = MapOf('rover', size, trial)
+        yield Case('rover', _half_of(trial), on, 'test', right_m=2.0, begins=begins)
     for seed in OFFICES:
         yield from _office(seed)
     for name, number in (('gardens_day', 0), ('gardens_night', 1), ('kitchen', 1)):
@@ -277,12 +279,6 @@ def _corridors_and_photographs() -> Iterator[Case]:
     for number, mapped in enumerate(('map', 'test')):
         on = MapOf(f'kitchen {mapped}')
         yield Case('kitchen', _half_of(number), on, 'test', right_m=RIGHT_FRAMES / 3.0)
-
-
-def _rover() -> Iterator[Case]:
-    for begins, trial, size in itertools.product((0.0, 0.4), (0, 1), (600, 2000)):
-        on = MapOf('rover', size, trial)
-        yield Case('rover', _half_of(trial), on, 'test', right_m=2.0, begins=begins)
 
 
 def _office(seed: int) -> Iterator[Case]:

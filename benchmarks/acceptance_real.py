@@ -62,7 +62,10 @@ class Recorded:
 
 def hall(folder: Path) -> Rendered:
     """Render a hall about both sessions: the runs of the map, and those on it by name."""
-    robots, others = (_session(folder / f'MRCLAM_Dataset{number}') for number in (6, 7))
+    robots, others = (
+        [_robot(folder / f'MRCLAM_Dataset{number}', f'Robot{robot}') for robot in range(1, 6)]
+        for number in (6, 7)
+    )
     places = np.concatenate([robot.truth[:, :2] for robot in (*robots, *others)])
     low = places.min(axis=0) - MARGIN_M
     width, height = np.ceil(places.max(axis=0) + MARGIN_M - low).tolist()
@@ -73,10 +76,6 @@ def hall(folder: Path) -> Rendered:
     training = [robot.run(building, origin, number) for number, robot in enumerate(robots)]
     test = [robot.run(building, origin, number) for number, robot in enumerate(others, 100)]
     return training, {f'robot {number}': run for number, run in enumerate(test, 1)}
-
-
-def _session(folder: Path) -> list[Recorded]:
-    return [_robot(folder, f'Robot{number}') for number in range(1, 6)]
 
 
 def _robot(folder: Path, name: str) -> Recorded:

@@ -26,7 +26,6 @@ from kbr_localization.simulation import RunConfig, SyntheticBuilding, SyntheticR
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-CAMERAS = ('front', 'rear')
 TRAIN = RunConfig('train', route='tour', seed=1)
 TESTS = tuple(
     RunConfig(f'night{seed}', seconds=60.0, light='night', people=8, seed=seed)
@@ -38,10 +37,10 @@ SEEDS = (0, 1)
 
 def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]:
     """Render a run by each camera, and put them together."""
-    rear = replace(config, camera_heading=math.pi)
-    runs = [Loaded(SyntheticRun(building, one)) for one in (config, rear)]
-    both = MultiCameraRun(CAMERAS, runs)
-    return {'front': runs[0], 'rear': runs[1], 'front and rear': both}
+    turned = replace(config, camera_heading=math.pi)
+    front, rear = (Loaded(SyntheticRun(building, one)) for one in (config, turned))
+    both = MultiCameraRun(('front', 'rear'), [front, rear])
+    return {'front': front, 'rear': rear, 'front and rear': both}
 
 
 def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:

@@ -22,8 +22,6 @@ from kbr_localization.demo.tour import own_domain
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions
-from kbr_localization.ros.config import PlayerConfig
-from kbr_localization.ros.player import play
 from kbr_localization.ros.running import ros_context
 from kbr_localization.simulation import RunConfig, write_building
 import numpy as np
@@ -39,9 +37,10 @@ RUNS = (
 )
 
 
-def send(run: str) -> None:
-    """Be the camera and the odometry."""
-    print(play(open_dataset(run), PlayerConfig(stamps='now')))
+def start(module: str, *parameters: str) -> subprocess.Popen[bytes]:
+    """Start a node of the package with parameters `name:=value`."""
+    given = [word for one in parameters for word in ('-p', one)]
+    return subprocess.Popen([sys.executable, '-m', module, '--ros-args', *given])
 
 
 def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:
@@ -65,29 +64,22 @@ def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:
 
 def main() -> None:
     """Measure, print, and write the section and the figures."""
-    parser = parser_of(__doc__)
-    parser.add_argument('--camera', metavar='RUN', help='only send a run, as the benchmark does')
-    options = parser.parse_args()
-    if options.camera:
-        send(options.camera)
-        return
+    parser_of(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name, own_domain() as domain:
         folder = Path(name)
         *tours, drive = write_building(folder / 'building', runs=RUNS)
         build_map([open_dataset(run) for run in tours], max_images=IMAGES).save(folder / 'map.h5')
         os.environ |= {'ROS_DOMAIN_ID': str(domain), 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
         os.environ.setdefault(profile_variable(), str(shared_file('config/fastdds.xml')))
-        module, where = 'kbr_localization.ros.node', f'map_file:={folder / "map.h5"}'
-        node = subprocess.Popen([sys.executable, '-m', module, '--ros-args', '-p', where])
-        sender = [sys.executable, '-m', 'benchmarks.latency', '--camera', str(drive)]
-        seen = watch(subprocess.Popen(sender))
+        node = start('kbr_localization.ros.node', f'map_file:={folder / "map.h5"}')
+        seen = watch(start('kbr_localization.ros.player', f'run:={drive}', 'stamps:=now'))
         status = Path(f'/proc/{node.pid}/status').read_text(encoding='utf-8')
         node.send_signal(signal.SIGINT)
         node.wait(20)
     latencies = 1e3 * seen[seen[:, 0] > WARM_UP, 1]
-    p50, p95, p99 = (float(value) for value in np.percentile(latencies, [50, 95, 99]))
     resident = float(status.partition('VmRSS:')[2].split()[0]) / 1e3
-    rows = [[f'{IMAGES} images', p50, p95, p99, len(seen), resident]]
+    percentiles = np.percentile(latencies, [50, 95, 99]).tolist()
+    rows = [[f'{IMAGES} images', *percentiles, len(seen), resident]]
     publish(
         f'## Latency over DDS\n\n20 Hz, raw 640x480 images, {SECONDS:.0f} s. {machine()}\n\n'
         + table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'poses', 'RSS MB'], rows),

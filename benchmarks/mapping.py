@@ -64,16 +64,10 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     assert record is not None
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
-    return [
-        name,
-        np.mean([drift_error(run) for run in training]),
-        error_between(ours.poses, truth),
-        fit(mapped.poses, truth, True)[1],
-        error_between(scaled.poses, truth),
-        len(ends),
-        float(apart.max(initial=0.0)),
-        *(night_error(kernel_map, test, seeds) for kernel_map in (by_truth, ours)),
-    ]
+    drift, scale = np.mean([drift_error(run) for run in training]), fit(mapped.poses, truth, True)
+    rigid, fitted = (error_between(one.poses, truth) for one in (ours, scaled))
+    nights = [night_error(kernel_map, test, seeds) for kernel_map in (by_truth, ours)]
+    return [name, drift, rigid, scale[1], fitted, len(ends), apart.max(initial=0.0), *nights]
 
 
 def drift_error(run: Dataset) -> float:
@@ -96,12 +90,11 @@ def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
     trajectories = [localize(known, run, seed=seed) for seed in range(seeds)]
     found = [run_metrics(run_errors(reference, one)) for one in trajectories]
     errors = [one['rmse_once_below_1m_m'] for one in found]
-    known_errors = [error for error in errors if error is not None]
-    return float(np.mean(known_errors)) if known_errors else float('nan')
+    return float(np.mean([error for error in errors if error is not None] or [np.nan]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure; print the table, into the page too when a section is named."""
+    """Measure and print the table."""
     parser = results.parser_of(__doc__)
     add = parser.add_argument
     add('--first', type=int, default=301, help='seed of the first building, every other follows')
@@ -109,15 +102,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add('--train', nargs='+', type=Path, help='runs of the map')
     add('--test', type=Path, help='test run')
     add('--nights', type=int, default=3, help='seeds of the localizer')
-    add('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
     threadpool_limits(1, 'blas')
     rows = []
     for case in cases(options):
         rows.append(measured(*case, options.nights))
         print(*rows[-1], file=sys.stderr, flush=True)
-    text = f'## Maps from odometry\n\n{results.table(HEADER, rows)}'
-    results.publish(text, options.section)
+    print(results.table(HEADER, rows))
 
 
 if __name__ == '__main__':

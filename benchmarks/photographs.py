@@ -2,8 +2,8 @@
 Real photographs, the images alone: `python -m benchmarks.photographs DATA`.
 
 DATA holds the traverses `day_left`, `day_right` and `night_right` of Gardens Point (QUT), folders
-of images of which image i shows place i. Other traverses are given by `--pair MAP TEST`. Printed
-is the recall: of the images, those whose most similar map image shows a place at most 1 or 3 away.
+of images of which image i shows place i. Printed is the recall: of the images, those whose most
+similar map image shows a place at most 1 or 3 away.
 Beside single images there are sequences, as in Milford and Wyeth, *SeqSLAM*, ICRA 2012: a place is
 where a straight line through the differences of the last 20 images from the map's, at some speed,
 has the least sum, be these differences of thumbnails or of the image kernel. The filters on the
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks import results
+from benchmarks.acceptance_places import GARDENS_POINT
 import cv2
 from kbr_localization.cli.options import configurations
 from kbr_localization.datasets import open_dataset
@@ -25,11 +26,10 @@ from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
-GARDENS_POINT = (
-    ('day_left', 'day_right'), ('day_right', 'night_right'), ('day_left', 'night_right'),
-)  # fmt: skip
+Image = NDArray[np.uint8]
 TOLERANCES = (1.5, 3.5)
 """Places, with half a place of room."""
 WIDTH, HEIGHT, PATCH = 64, 32, 8
@@ -51,27 +51,25 @@ def recall(difference: FloatArray, apart: FloatArray, tolerance: float) -> float
     return float(np.mean(best[(apart <= tolerance).any(axis=1)] <= tolerance))
 
 
-def thumbnail(image: NDArray[np.uint8]) -> FloatArray:
+def thumbnail(image: Image) -> FloatArray:
     """Small grey image (HEIGHT, WIDTH) whose patches have mean 0 and deviation 1."""
     grey = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
     small = cv2.resize(grey, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA).astype(np.float64)
     patches = small.reshape(HEIGHT // PATCH, PATCH, WIDTH // PATCH, PATCH)
     centred = patches - patches.mean(axis=(1, 3), keepdims=True)
-    deviation = patches.std(axis=(1, 3), keepdims=True)
-    return np.asarray((centred / np.maximum(deviation, 1e-6)).reshape(HEIGHT, WIDTH))
+    deviation = np.maximum(patches.std(axis=(1, 3), keepdims=True), 1e-6)
+    return np.asarray((centred / deviation).reshape(HEIGHT, WIDTH))
 
 
-def differences(
-    mapped: Iterable[NDArray[np.uint8]], images: Iterable[NDArray[np.uint8]]
-) -> FloatArray:
-    """Compare the thumbnails of q images and of n map images by mean absolute error: (q, n)."""
-    left, right = (np.array([thumbnail(one) for one in some]) for some in (images, mapped))
-    return np.array([np.abs(one - right).mean(axis=(1, 2)) for one in left])
+def contrasted(images: Iterable[Image], mapped: Iterable[Image]) -> FloatArray:
+    """
+    Compare thumbnails of q images and n map images, (q, n), by mean absolute error.
 
-
-def contrasted(difference: FloatArray) -> FloatArray:
-    """Differences (q, n) less the mean and over the deviation of those around them."""
-    result = np.empty_like(difference)
+    Less the mean and over the deviation of the errors at the map images around.
+    """
+    left, right = ([thumbnail(one).ravel() for one in some] for some in (images, mapped))
+    difference = cdist(left, right, 'cityblock') / (WIDTH * HEIGHT)
+    result = np.empty(difference.shape)
     for column in range(difference.shape[1]):
         around = slice(max(0, column - WINDOW // 2), column + WINDOW // 2 + 1)
         near = difference[:, around]
@@ -106,7 +104,7 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
     described = [kernel_map.describer.describe(picture) for picture in pictures]
     seen = [kernel_map.centring.of(FullSimilarity(kernel_map.similarities(d))) for d in described]
     kernel = 1.0 - np.array([row.at(row.candidates) for row in seen])
-    thumbnails = contrasted(differences([frame.load_image() for frame in training], pictures))
+    thumbnails = contrasted(pictures, [frame.load_image() for frame in training])
     scored = {
         'image kernel': (kernel, kernel_map.poses),
         'its sequences': (sequence_scores(kernel), kernel_map.poses),
@@ -121,23 +119,17 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all pairs; print the table, and put it into the page when a section is named."""
+    """Measure all pairs and print the table."""
     parser = results.parser_of(__doc__)
     add = parser.add_argument
-    add('data', nargs='?', type=Path, help='folder of the three traverses')
-    add('--pair', nargs=2, type=Path, action='append', default=[], metavar=('MAP', 'TEST'))
+    add('data', type=Path, help='folder of the three traverses')
     add('--set', action='append', default=[], metavar='NAME=VALUE', help='as of `kbr map build`')
-    add('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
-    pairs = [(options.data / m, options.data / t) for m, t in GARDENS_POINT if options.data]
-    pairs += [(mapped, test) for mapped, test in options.pair]
-    if not pairs:
-        raise SystemExit('photographs: expected DATA or --pair MAP TEST, got neither')
     threadpool_limits(1, 'blas')
+    pairs = [(options.data / mapped, options.data / test) for mapped, test in GARDENS_POINT]
     rows = [row for pair in pairs for row in rows_of(*pair, options.set)]
     header = ['map → test', 'images by', *(f'recall within {int(t)}' for t in TOLERANCES)]
-    text = f'## Photographs, the images alone\n\n{results.table(header, rows)}'
-    results.publish(text, options.section)
+    print(results.table(header, rows))
 
 
 if __name__ == '__main__':

@@ -23,14 +23,12 @@ from kbr_localization.resources import package_version
 import numpy as np
 import scipy
 
-FOLDER = Path(__file__).parent
-PAGE = FOLDER / 'README.md'
+PAGE = Path(__file__).with_name('README.md')
 _TITLE = """# Speed and memory
 
 `make bench` measures times and memory and replaces its sections below;
 `python -m benchmarks.latency` replaces that of the latency. Ratios are medians of alternating runs
-in one process. Other results are in [docs/results.md](../docs/results.md); `--section SECTION` of
-`mapping` and `photographs` adds a section here.
+in one process. Other results are in [docs/results.md](../docs/results.md).
 """
 
 
@@ -69,18 +67,17 @@ def median_ms(seconds: Sequence[float]) -> float:
     return 1e3 * float(np.median(seconds))
 
 
-def publish(text: str, section: str | None) -> None:
-    """Print what was measured, and put it into `README.md` where a section is named."""
+def publish(text: str, section: str, path: Path = PAGE) -> None:
+    """Print what was measured, and replace its section of the page or add it."""
     print(text)
-    if section:
-        write_section(section, text)
-
-
-def write_section(name: str, text: str, path: Path = PAGE) -> None:
-    """Replace a section of `README.md` or add it, in order; it ends with what was measured."""
     page = path.read_text(encoding='utf-8') if path.exists() else ''
     found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
-    found[name] = f'{text.strip()}\n\n{measured_with()}'
+    about = ['git', '-C', str(PAGE.parent), 'log', '-1', '--format=commit %h of %cs']
+    try:
+        version = subprocess.check_output(about, stderr=subprocess.DEVNULL, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):  # a copy without git
+        version = f'version {package_version()}'
+    found[section] = f'{text.strip()}\n\nMeasured with {version}.'
     parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
     write_text(path, '\n'.join([_TITLE, *parts]) + '\n')
 
@@ -89,16 +86,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Lay out a table in Markdown; numbers get three significant digits."""
     lines = [header, ['---'] * len(header), *([_shown(cell) for cell in row] for row in rows)]
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
-
-
-def measured_with() -> str:
-    """Say in one line which commit of which day is measured; of a copy without git the version."""
-    about = ['git', '-C', str(FOLDER), 'log', '-1', '--format=commit %h of %cs']
-    try:
-        commit = subprocess.run(about, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return f'Measured with version {package_version()}.'
-    return f'Measured with {commit}.'
 
 
 def machine() -> str:

@@ -1,15 +1,15 @@
 """
-Cost against the size of the map: python -m benchmarks.scale_bench [--folder FOLDER].
+Cost against the size of the map: python -m benchmarks.scale_bench.
 
 A tracking step (predict, update, estimate) on 1,000 and on 1,000,000 images, in turn; the memory
 and the opening of the large map in a separate process; and global starts.
-A million images take about 7 GB of disk while they are drawn and written, 3.3 GB in the end;
-without --folder they are deleted.
+A million images take about 7 GB of disk while they are drawn and written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 import json
 from pathlib import Path
 import subprocess
@@ -43,8 +43,8 @@ def open_map(folder: Path, images: int) -> tuple[KernelMap, Corridors]:
 
 def frames_of(building: Corridors, steps: int, fraction: float) -> list[Frame]:
     """Frames of a drive that begins at a fraction of the way, 0.4 m apart."""
-    start = fraction * building.length
-    return list(drive(building, start, 0.4 * steps, np.random.default_rng(0)))[:steps]
+    start, rng = fraction * building.length, np.random.default_rng(0)
+    return list(drive(building, start, 0.4 * steps, rng))[:steps]
 
 
 def follow(localizer: Any, frames: list[Frame]) -> np.ndarray:
@@ -59,14 +59,13 @@ def follow(localizer: Any, frames: list[Frame]) -> np.ndarray:
 
 def stepper(kernel_map: KernelMap, frames: list[Frame]) -> Callable[[], None]:
     """Make a function that takes in the next frame at each call, round and round."""
-    localizer, position = make_localizer('kbr', kernel_map), 0
+    localizer, endless = make_localizer('kbr', kernel_map), cycle(range(len(frames)))
 
     def step() -> None:
-        nonlocal position
+        position = next(endless)
         if position == 0:
             localizer.initialize(frames[0][0], START)
         follow(localizer, [frames[position]])
-        position = (position + 1) % len(frames)
 
     return step
 
@@ -78,7 +77,7 @@ def tracking(folder: Path) -> list[list[Any]]:
         kernel_map, building = open_map(folder, images)
         functions[images] = stepper(kernel_map, frames_of(building, STEPS, 0.3))
     times = results.interleaved(functions, 3 * STEPS, time.thread_time)
-    command = [sys.executable, '-m', 'benchmarks.scale_bench', '--memory', '--folder', str(folder)]
+    command = [sys.executable, '-m', 'benchmarks.scale_bench', '--memory', str(folder)]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     ratio = float(np.median(np.divide(times[LARGE], times[SMALL])))
     return [
@@ -135,37 +134,24 @@ def _anonymous_bytes() -> int:
     return 1024 * int(next(line for line in lines if line.startswith('RssAnon')).split()[1])
 
 
-def report(folder: Path) -> None:
-    """Measure everything, print it and write a section of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with threadpool_limits(1, 'blas'):  # as in the node and in the commands
-        rows = [
-            *tracking(folder),
-            *relocalization(folder, MIDDLE, 10),
-            *relocalization(folder, LARGE, 3),
-        ]
-    text = (
+def main() -> None:
+    """Measure everything, or the part that needs a process of its own; write a section."""
+    parser = results.parser_of(__doc__)
+    parser.add_argument('--memory', type=Path, metavar='FOLDER', help='only measure memory')
+    folder = parser.parse_args().memory
+    if folder:
+        print(json.dumps(memory(folder)))
+        return
+    with tempfile.TemporaryDirectory() as name, threadpool_limits(1, 'blas'):  # as in the node
+        folder = Path(name)
+        rows = tracking(folder)
+        rows += relocalization(folder, MIDDLE, 10) + relocalization(folder, LARGE, 3)
+    results.publish(
         '## Cost against the size of the map\n\nMaps are drawn, not rendered '
         '(`synthetic_map.py`). Steps are measured in processor time, linear algebra has one '
-        f'thread. {results.machine()}.\n\n'
-        f'{results.table(["", "measured", "unit"], rows)}'
+        f'thread. {results.machine()}.\n\n{results.table(["", "measured", "unit"], rows)}',
+        'scale',
     )
-    results.publish(text, 'scale')
-
-
-def main() -> None:
-    """Run the benchmark, or the part of it that needs a process of its own."""
-    parser = results.parser_of(__doc__)
-    parser.add_argument('--folder', type=Path, help='where the maps are kept')
-    parser.add_argument('--memory', action='store_true', help='only open and track the large map')
-    options = parser.parse_args()
-    if options.memory:
-        print(json.dumps(memory(options.folder)))
-    elif options.folder:
-        report(options.folder)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            report(Path(folder))
 
 
 if __name__ == '__main__':

@@ -75,20 +75,14 @@ class Corridors:
         scene = position.astype(np.int64)
         fraction = (position - scene).astype(np.float32)[:, np.newaxis]
         first = scene.min()
-        seen = np.s_[int(backward), first : scene.max() + 2]  # noqa: E203
-        own, motif = (
-            np.array([self._drawn(self._table, start) for start in starts[seen]])
-            for starts in (self._own, self._motif)
-        )
+        seen, entries = np.arange(first, scene.max() + 2), np.arange(self.size)
+        starts = np.stack([self._own, self._motif])[:, int(backward), seen]
+        own, motif = self._table[np.add.outer(starts, entries)]
         scenes = self._common * (0.5 * own + 0.5 * motif)
         counts = (1.0 - fraction) * scenes[scene - first] + fraction * scenes[scene - first + 1]
-        for row, start in enumerate(rng.integers(_TABLE, size=len(way))):
-            counts[row] += self._drawn(self._noise, start)
+        counts += self._noise[np.add.outer(rng.integers(_TABLE, size=len(way)), entries)]
         counts[counts < 5.5] = 0.0
         return np.asarray(np.minimum(counts, 255.0), dtype=np.uint8)
-
-    def _drawn(self, table: np.ndarray, start: int) -> np.ndarray:
-        return np.asarray(table[start : start + self.size])  # noqa: E203
 
 
 def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, Corridors]:
@@ -126,22 +120,19 @@ def drive(
 
 
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:
-    n = len(poses)
     preparation = Preparation(VISION, IMAGE_SHAPE)
     words = np.random.default_rng(0).random((VISION.words, DenseSift.size), dtype=np.float32)
     learnt = {'vocabulary': words, 'word_weights': np.ones(VISION.words, np.float32)}
-    controls, following = np.full((n, 3), np.nan), np.full((n, 3), np.nan)
-    for run in (slice(0, per_run), slice(per_run, n)):
-        following[run][:-1] = poses[run][1:]
-        controls[run][:-1] = se2.between(poses[run][:-1], poses[run][1:])
+    following = np.roll(poses, -1, axis=0)
+    following[[per_run - 1, -1]] = np.nan  # nothing follows the end of a run
     return KernelMap(
         poses=poses,
         descriptors=descriptors,
-        stamps_ns=np.arange(n, dtype=np.int64) * 10**8,
+        stamps_ns=np.arange(len(poses), dtype=np.int64) * 10**8,
         run_index=np.repeat([0, 1], per_run).astype(np.int32),
         run_names=('forward', 'backward'),
         describer=PyramidDescriber(VISION, preparation, learnt),
         image_shape=IMAGE_SHAPE,
-        controls=controls,
+        controls=se2.between(poses, following),
         next_poses=following,
     )

@@ -66,9 +66,9 @@ def test_help_is_all_that_help_does(name, help_shown):
 
 def test_a_section_is_replaced_where_it_stands(tmp_path):
     path = tmp_path / 'README.md'
-    results.write_section('scale', '## Scale\n\nold', path)
-    results.write_section('speed', '## Speed\n\n| a |', path)
-    results.write_section('scale', '## Scale\n\nnew', path)
+    results.publish('## Scale\n\nold', 'scale', path)
+    results.publish('## Speed\n\n| a |', 'speed', path)
+    results.publish('## Scale\n\nnew', 'scale', path)
     page = path.read_text()
     assert page.startswith('# Speed and memory')
     assert page.index('## Scale\n\nnew') < page.index('## Speed\n\n| a |')

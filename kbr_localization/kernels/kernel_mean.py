@@ -255,7 +255,7 @@ def _ascend(
         options = {'ftol': 1e-15, 'gtol': 1e-9}
         ends.append(minimize(loss, start, jac=True, method='L-BFGS-B', options=options).x)
     found = np.array(ends)
-    return unit.colour(found[[np.argmax(height(found))]])[0]
+    return np.asarray(unit.colour(found[[np.argmax(height(found))]])[0])
 
 
 def _spread_starts(
