@@ -77,33 +77,14 @@ def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
     np.testing.assert_array_equal(tree.nearest(queries), expected)
 
 
-WORDS = 200
-LAYOUT = spm.Layout(WORDS, 2)
-
-
-def random_counts(rng, n, words=WORDS, levels=2, patches=4661):
+def random_counts(rng, n, words, levels, patches):
     shares = rng.dirichlet(np.full(4**levels * words, 0.3), size=n)
     return np.stack([rng.multinomial(patches, share) for share in shares]).astype(np.uint16)
 
 
-def test_kernel_is_the_intersection_of_the_papers_4200_weighted_numbers():
-    def written_out(counts):
-        finest = counts.reshape(4, 4, WORDS) / counts.sum()
-        quarters = [finest[r : r + 2, c : c + 2] for r in (0, 2) for c in (0, 2)]  # noqa: E203
-        middle = [part.sum(axis=(0, 1)) / 4 for part in quarters]
-        return np.concatenate([finest.sum(axis=(0, 1)) / 4, *middle, finest.ravel() / 2])
-
-    rng = np.random.default_rng(1)
-    left, right = random_counts(rng, 3), random_counts(rng, 70)
-    a, b = (np.stack([written_out(counts) for counts in side]) for side in (left, right))
-    assert a.shape[1] == 4200
-    plain = np.minimum(a[:, np.newaxis], b).sum(axis=2)
-    np.testing.assert_allclose(spm.cross_gram(left, right, LAYOUT), plain, atol=1e-6)
-
-
 @pytest.mark.parametrize(('levels', 'strips'), [(1, 2), (2, 1), (2, 4), (3, 4), (3, 8)])
-def test_strips_are_kept_by_the_coarse_levels(levels, strips):
-    """Against the plain definition: each cell of each level by itself."""
+def test_kernel_is_the_weighted_intersection_of_the_cells_of_all_levels(levels, strips):
+    """Against the plain definition: each cell of each level by itself. (2, 1) is the papers'."""
     rng, layout, side = np.random.default_rng(8), spm.Layout(7, levels, strips), 2**levels
     left, right = (random_counts(rng, n, 7, levels, 900) for n in (3, 40))
     plain = np.zeros((3, 40))
@@ -139,20 +120,21 @@ def test_coarse_levels_of_roots_are_roots_of_sums():
 @pytest.mark.parametrize('largest', [255, 65535, 100_000])
 def test_large_counts_do_not_overflow(largest):
     """Sums beyond 16 bits, as of a huge image that is one blank wall."""
-    counts = np.full((3, 16 * WORDS), largest, dtype=np.min_scalar_type(largest))
+    counts = np.full((3, 16 * 20), largest, dtype=np.min_scalar_type(largest))
     counts[1, ::2] = 0
     counts[2] = largest // 2
     part = (largest // 2) / largest
     expected = np.sqrt([[1.0, 0.5, part], [0.5, 1.0, 0.5 * part], [part, 0.5 * part, 1.0]])
-    np.testing.assert_allclose(spm.cross_gram(counts, counts, LAYOUT), expected, rtol=1e-4)
+    layout = spm.Layout(20, 2)
+    np.testing.assert_allclose(spm.cross_gram(counts, counts, layout), expected, rtol=1e-4)
 
 
 def test_images_without_counts_and_empty_sets():
-    counts = np.zeros((3, 16 * WORDS), dtype=np.uint8)
+    layout, counts = spm.Layout(20, 2), np.zeros((3, 16 * 20), dtype=np.uint8)
     counts[0, 5] = 3
-    np.testing.assert_array_equal(spm.cross_gram(counts, counts, LAYOUT), np.diag([1.0, 0.0, 0.0]))
-    assert spm.cross_gram(counts[:0], counts, LAYOUT).shape == (0, 3)
-    assert spm.cross_gram(counts, counts[:0], LAYOUT).shape == (3, 0)
+    np.testing.assert_array_equal(spm.cross_gram(counts, counts, layout), np.diag([1.0, 0.0, 0.0]))
+    assert spm.cross_gram(counts[:0], counts, layout).shape == (0, 3)
+    assert spm.cross_gram(counts, counts[:0], layout).shape == (3, 0)
 
 
 def test_patches_are_counted_in_the_cell_they_lie_in():
