@@ -1,6 +1,5 @@
 """`kbr map …` on tiny runs and on drives round a ring."""
 
-import dataclasses
 from dataclasses import replace
 import json
 import re
@@ -56,7 +55,7 @@ def test_runs_of_the_same_name_stay_apart(tmp_path):
     assert 'warning' not in result.stderr
     kernel_map = KernelMap.load(tmp_path / 'map.h5')
     # as an earlier version named them
-    dataclasses.replace(kernel_map, run_names=('run', 'run')).save(tmp_path / 'old.h5')
+    replace(kernel_map, run_names=('run', 'run')).save(tmp_path / 'old.h5')
     for name in ('map.h5', 'old.h5'):
         images = {run: of['images'] for run, of in facts_of(tmp_path / name)['runs'].items()}
         assert images == {'run': 30, 'run (2)': 20}
@@ -167,23 +166,19 @@ def made(tmp_path_factory):
     return folder
 
 
-def test_another_drive_is_added(made, tmp_path):
+def test_another_drive_is_added_and_typed_positions_move_the_map(made, tmp_path):
     words = ('map', 'extend', made / 'one.h5', made / 'short', '--jobs', 1)
     assert 'joined by' in done(*words, '--out', tmp_path / 'both.h5').stderr
     before, after = KernelMap.load(made / 'one.h5'), KernelMap.load(tmp_path / 'both.h5')
     np.testing.assert_array_equal(after.poses[: len(before)], before.poses)
-
-
-def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
     known = ('--at', '4,3.0,0', '--at', '40,11.8,8', '--at', '80,0,0.2')
     moved = done('map', 'align', made / 'one.h5', *known, '--out', tmp_path / 'moved.h5')
+    assert 'missed_m' in moved.stdout and '3 known poses, missed by' in moved.stderr
     rows = [line.replace('│', ' ').split() for line in moved.stdout.splitlines()[2:]]
-    first = KernelMap.load(made / 'one.h5').stamps_ns.min() * 1e-9
     # at the images that are nearest
-    assert [float(row[0]) - first for row in rows] == pytest.approx([4, 40, 80], abs=1.0)
+    seconds = [float(row[0]) - before.stamps_ns.min() * 1e-9 for row in rows]
+    assert seconds == pytest.approx([4, 40, 80], abs=1.0)
     assert [row[1:3] for row in rows][:2] == [['3.000', '0.000'], ['11.800', '8.000']]
-    assert 'missed_m' in moved.stdout
-    assert '3 known poses, missed by' in moved.stderr
 
 
 def test_the_poses_of_a_run_move_its_map(made, tmp_path):
@@ -243,13 +238,11 @@ def test_known_poses_that_say_nothing_are_refused(made, tmp_path, arguments, why
     assert_one_line(invoke(*command), why)
 
 
-def test_a_short_run_is_refused_in_one_line(tmp_path):
+def test_a_map_without_poses_needs_a_way_and_known_ones_no_base(tmp_path):
     write_tiny_cold_run(tmp_path / 'tiny')
-    words = ('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1)
-    assert_one_line(invoke(*words, '--out', tmp_path / 'map.h5'), 'stays in one place')
-    assert not (tmp_path / 'map.h5').exists()
-
-
-def test_poses_of_the_base_are_refused_beside_known_ones(tmp_path):
-    words = ('map', 'build', tmp_path, '--pose-frame', 'base', '--out', tmp_path / 'map.h5')
+    out = ('--out', tmp_path / 'map.h5')
+    words = ('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1, *out)
+    assert_one_line(invoke(*words), 'stays in one place')
+    words = ('map', 'build', tmp_path / 'tiny', '--pose-frame', 'base', *out)
     assert_one_line(invoke(*words), '--pose-frame base: expected --poses odometry')
+    assert not (tmp_path / 'map.h5').exists()

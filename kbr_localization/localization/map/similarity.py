@@ -154,34 +154,34 @@ class Centring:
     def of(self, similarity: Similarity) -> Similarity:
         """Centre the kernel values of an image and the map."""
         mean = float(similarity.at(self.references).mean())
-        length = self._length(np.float64(mean))
 
         def centred(values: FloatArray, indices: Indices) -> FloatArray:
-            means = self._means_of(indices)
-            scale = self._length(means) * length
-            return np.asarray((values - means - mean + self._squared_norm) / scale)
+            return self._cosine(values, self._means_of(indices), mean)
 
         return similarity.mapped(centred)
 
     def gram(self, left: Indices, right: Indices) -> FloatArray:
         """Kernel matrix k~ (m, p) of images of the map, by their indices (m,) and (p,)."""
-        rows, columns = self._descriptors[left], self._descriptors[right]
-        values = np.asarray(self._describer.cross_gram(rows, columns), dtype=np.float64)
-        means, others = self._means_of(left), self._means_of(right)
-        scale = np.outer(self._length(means), self._length(others))
-        return np.asarray((values - means[:, np.newaxis] - others + self._squared_norm) / scale)
+        values = self._describer.cross_gram(self._descriptors[left], self._descriptors[right])
+        return self._cosine(values, self._means_of(left)[:, np.newaxis], self._means_of(right))
 
     def between(self, images: NDArray[np.generic], means: FloatArray) -> float:
         """Return k~ of two images (2, d), not of the map, whose values m are `means` (2,)."""
-        value = float(self._describer.cross_gram(images[:1], images[1:])[0, 0])
-        scale = float(np.prod(self._length(means)))
-        return (value - float(means.sum()) + self._squared_norm) / scale
+        value = self._describer.cross_gram(images[:1], images[1:])[0]
+        return float(self._cosine(value, means[0], means[1])[0])
+
+    def _cosine(
+        self, values: FloatArray, means: FloatArray, others: FloatArray | float
+    ) -> FloatArray:
+        """Return k~ of images by their values k, m(a) and m(b)."""
+        scale = self._length(means) * self._length(others)
+        return np.asarray((values - means - others + self._squared_norm) / scale)
 
     def squared_length(self, means: FloatArray) -> FloatArray:
         """Return |k(., a) - m|^2 of images with values m(a): how far they are from the mean."""
         return self._length(means) ** 2
 
-    def _length(self, means: NDArray[np.float64] | np.float64) -> FloatArray:
+    def _length(self, means: FloatArray | float) -> FloatArray:
         """Return |k(., a) - m| for values m(a); k of an image with itself is 1."""
         squared = 1.0 - 2.0 * np.asarray(means) + self._squared_norm
         return np.sqrt(np.maximum(squared, 0.01))
