@@ -183,7 +183,7 @@ def hand_made(kernel_map):
         misses=np.array(misses),
         score=np.arange(5.0),
         kept=np.array([1, 1, 1, 1, 0]),
-        parameters=np.zeros((2, 6)),
+        parameters=np.zeros((2, 7)),
         aligned=False,
     )
     stamps = kernel_map.stamps_ns[:half]

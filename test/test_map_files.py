@@ -23,7 +23,9 @@ import pytest
 @pytest.fixture(scope='module')
 def kernel_map():
     tiny = tiny_map(filter_config=KbrConfig(image_bandwidth=0.05, points=77))
-    record = MappingRecord(tiny.poses, np.zeros((30, 3, 3)), np.zeros((1, 6)), aligned=False)
+    record = MappingRecord(
+        tiny.poses, np.zeros((30, 3, 3)), np.arange(7.0)[np.newaxis], aligned=False
+    )
     noise = replace(tiny.motion_noise, per_metre_aside=np.array([1e-4, 3e-4, 1e-4]))
     baselines, statistics = {'algorithm1': {'delta': 0.5}}, MapStatistics()
     assert tiny.decay is not None
@@ -76,6 +78,14 @@ def test_what_another_version_has_is_left_out_and_what_it_lacks_is_the_default(s
     loaded = KernelMap.load(saved)
     expected = replace(kernel_map.filter_config, points=KbrConfig().points)
     assert loaded.statistics is None and loaded.filter_config == expected
+
+
+def test_a_record_without_the_lateral_scale_is_read(saved):
+    with h5py.File(saved, 'r+') as file:
+        del file['mapping/parameters']
+        file['mapping/parameters'] = np.array([[0.0, 1.0, 2.0, 3.0, 5.0, 6.0]])
+    parameters = KernelMap.load(saved).mapping.parameters
+    np.testing.assert_array_equal(parameters, [[0.0, 1.0, 2.0, 3.0, 0.0, 5.0, 6.0]])
 
 
 def test_a_whole_map_is_said_to_be_whole(saved, large):

@@ -63,9 +63,11 @@ def test_closures_take_out_the_drift(ring):
 def test_the_map_keeps_the_errors_of_its_odometry(ring):
     run, mapped = ring
     known = mapped.kernel_map.calibration
-    drift = NAMES.index('drift')
-    assert known.values[drift] == pytest.approx(run.drift, abs=0.003)
-    assert known.observable()[drift]
+    errors = dict(zip(NAMES, known.values, strict=True))
+    # rounds one way do not tell a drift from a wrong scale of turns
+    too_much = errors['drift'] * ROUND + errors['turn_scale'] * 2.0 * np.pi
+    assert too_much == pytest.approx(run.drift * ROUND, abs=0.1)
+    assert known.observable()[NAMES.index('drift')]
     assert known.deviations[NAMES.index('forward_scale')] < 0.01
     assert not known.observable()[NAMES.index('lateral_scale')]
 
@@ -286,7 +288,7 @@ RECORD = MappingRecord(
     misses=np.array([[0.1, 0.2, 0.01], [0.3, 0.4, 0.02]]),
     score=np.array([5.0, 6.0]),
     kept=np.array([1, 0]),
-    parameters=np.zeros((1, 6)),
+    parameters=np.zeros((1, SIZE)),
     point=np.array([0.5, -0.1, 0.3]),
 )
 
@@ -319,7 +321,7 @@ def test_another_drive_joins_and_nothing_else_moves(ring, longer, tmp_path):
     np.testing.assert_array_equal(whole.poses[:n], mapped.kernel_map.poses)
     truth = np.concatenate([run.true, MORE.true])
     assert trajectory_error(whole.poses, truth) < 0.35
-    assert 'joined by' in told[0]
+    assert 'joined by' in told[-1]
     whole.save(tmp_path / 'longer.h5')
     assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(whole)
 
@@ -368,32 +370,30 @@ def test_an_odometry_that_begins_again_is_no_step_of_the_map(ring):
 def test_a_drive_elsewhere_does_not_join(ring):
     _, mapped = ring
     elsewhere = RingRun(name='elsewhere', metres=20.0, wall=1)
-    with pytest.raises(MapError, match=r'shows no place of the map .* for 20 m$'):
+    with pytest.raises(MapError, match=r'elsewhere and the map share no place .* --poses known'):
         extend(mapped.kernel_map, elsewhere)
-    with pytest.raises(MapError, match='by its known poses: --poses known'):
-        extend(mapped.kernel_map, replace(elsewhere, known=(0.0, 0.0, 0.0)))
 
 
 def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
     run, mapped = ring
     looked = []
 
-    def measure(trajectories, closures, parameters, pictures, progress):
-        looked.append((closures, pictures))
+    def measure(trajectories, closures, parameters, images, *_):
+        looked.append((closures, images))
         return closures
 
-    wheels = CorrectedOdometry(MORE.odometry.poses, np.zeros(1), Prior.unknown())
-    seeing = replace(wheels, view=View(0.8, np.zeros(2)))
+    view = View(0.8, np.zeros(2))
+    seeing = CorrectedOdometry(MORE.odometry.poses, Prior.unknown(), view=view)
     monkeypatch.setattr(build, 'correct_headings', lambda *_: seeing)
     monkeypatch.setattr(build, 'measure_closures', measure)
     extend(mapped.kernel_map, MORE)
-    [(closures, pictures)] = looked
+    [(closures, images)] = looked
     n = len(mapped.kernel_map)
-    assert len(pictures.images) == n + len(MORE)
+    assert len(images) == n + len(MORE)
     assert np.all(closures.first >= n) and np.any(closures.second < n)
     for image, frame in ((n + 3, MORE[3]), (5, run[5]), (n - 1, run[n - 1])):
         blurred = cv2.GaussianBlur(small(frame.image), (0, 0), 1.5)
-        shown = cv2.GaussianBlur(load_small(pictures.images[image]), (0, 0), 1.5)
+        shown = cv2.GaussianBlur(load_small(images[image]), (0, 0), 1.5)
         assert np.abs(shown.astype(float) - blurred).mean() < 6.0
 
 
@@ -403,7 +403,7 @@ def camera(ring):
     kernel_map = ring[1].kernel_map
     values = np.array([*POINT, 0.01, 0.0, -0.02, 0.01])
     known = Calibration(values, np.diag(np.full(SIZE, 1e-4)))
-    record = replace(kernel_map.mapping, parameters=np.delete(values, 4)[np.newaxis])
+    record = replace(kernel_map.mapping, parameters=values[np.newaxis])
     return replace(kernel_map, calibration=known, mapping=record)
 
 

@@ -4,16 +4,11 @@ from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.mapping.consistency import agree, DEVIATION
 from kbr_localization.localization.mapping.graph import PoseGraph, settle
 from kbr_localization.localization.mapping.loop_closure import Closures
-from kbr_localization.localization.mapping.odometry_model import (
-    PARAMETERS,
-    Prior,
-    RUN,
-    SCALE,
-    Wander,
-)
+from kbr_localization.localization.mapping.odometry_model import Prior, RUN, SCALE, Wander
 from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.localization.motion import MotionNoise
 from mapping_helpers import trajectory_error
@@ -37,6 +32,9 @@ def closures_of(first, second, chain=None, score=1.0):
     return Closures(first, second, np.zeros((m, 3)), np.broadcast_to(score, m), chain, none)
 
 
+NO_CLOSURES = closures_of(*np.zeros((2, 0), np.intp))
+
+
 def rounds_of_a_square(rounds=3):
     """Return rounds by an odometry that turns too much, and the true poses."""
     side = AROUND // 4
@@ -52,13 +50,11 @@ def test_loops_tell_the_drift():
     again = np.arange(2 * AROUND)
     closures = closures_of(again + AROUND, again)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
-    found = settle(
-        trajectories, np.arange(len(truth)), closures, np.append(np.zeros(5), 0.8 * DRIFT),
-        Prior.unknown(),
-    )  # fmt: skip
+    guess = np.append(np.zeros(SIZE - 1), 0.8 * DRIFT)
+    found = settle(trajectories, closures, guess, Prior.unknown())
     assert found.parameters[0, -1] == pytest.approx(DRIFT, abs=1e-3)
     # closures do not tell the scale: it stays but for what runs of one robot differ by
-    assert found.of_common[SCALE, SCALE] == pytest.approx(RUN[SCALE] ** 2, rel=1e-3)
+    assert found.calibration.covariance[SCALE, SCALE] == pytest.approx(RUN[SCALE] ** 2, rel=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
 
 
@@ -69,8 +65,8 @@ def test_wrong_closures_are_let_go_where_they_are_as_many_as_right_ones():
     first = np.concatenate([chains.ravel() + AROUND, chains.ravel() + 28])
     second = np.concatenate([chains.ravel(), chains.ravel() + 4])
     closures = closures_of(first, second, np.repeat(np.arange(16), 8))
-    drifting = np.append(np.zeros(PARAMETERS - 1), DRIFT)
-    found = settle(trajectories, np.arange(len(truth)), closures, drifting, Prior.unknown())
+    drifting = np.append(np.zeros(SIZE - 1), DRIFT)
+    found = settle(trajectories, closures, drifting, Prior.unknown())
     np.testing.assert_array_equal(found.kept, closures.chain < 8)
     assert trajectory_error(found.poses, truth) < 0.05
 
@@ -79,10 +75,7 @@ def test_parts_that_nothing_relates_are_refused():
     way = np.column_stack([0.6 * np.arange(20.0), np.zeros((20, 2))])
     trajectories = trajectories_of(np.tile(way, (2, 1)), np.repeat(np.arange(2), 20))
     with pytest.raises(MapError, match='related to nothing; build a map of each run'):
-        settle(
-            trajectories, np.arange(40), closures_of(*np.zeros((2, 0), np.intp)),
-            np.zeros(PARAMETERS), Prior.unknown(),
-        )  # fmt: skip
+        settle(trajectories, NO_CLOSURES, np.zeros(SIZE), Prior.unknown())
 
 
 def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_scale():
@@ -134,9 +127,8 @@ def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
 
 
 def test_one_image_has_a_pose():
-    nothing = closures_of(*np.zeros((2, 0), np.intp))
     one = trajectories_of(np.array([[3.0, 1.0, 0.5]]))
-    found = settle(one, np.array([0]), nothing, np.zeros(PARAMETERS), Prior.unknown())
+    found = settle(one, NO_CLOSURES, np.zeros(SIZE), Prior.unknown())
     np.testing.assert_array_equal(found.poses, np.zeros((1, 3)))
 
 
@@ -153,12 +145,12 @@ def runs_along_one_way(runs, images=30):
 
 def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
     trajectories, closures = runs_along_one_way(2)
-    graph = PoseGraph(trajectories, np.arange(60), closures, Prior.unknown())
+    graph = PoseGraph(trajectories, closures, Prior.unknown())
     moved = trajectories.odometry.copy()
     # of thirty closures the few that miss by far count as any
     moved[30:] += np.outer((-1.0) ** np.arange(30), [0.1, 0.12, 0.05])
     moved[30:36, :2] += 50.0
-    graph.learn(graph.unknowns(moved, np.zeros(PARAMETERS)), np.ones(30, dtype=bool))
+    graph.learn(np.append(moved, np.zeros(3 * SIZE)), np.ones(30, dtype=bool))
     # of a Gaussian half of the values are within 1 / 1.4826 deviations
     expected = 1.4826 * np.array([0.1, 0.12, 0.05])
     np.testing.assert_allclose(graph.deviation[0], expected, rtol=0.1)
@@ -168,12 +160,11 @@ def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
 @pytest.mark.parametrize('runs', [2, 3, 12])
 def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
     """How certain it is where the last run lies hardly grows with the runs along that way."""
-    exact = Prior(MotionNoise.default(), np.zeros(PARAMETERS), np.full(PARAMETERS, 1e-4))
+    exact = Prior(MotionNoise.default(), np.zeros(SIZE), np.full(SIZE, 1e-4))
     uncertain = []
     for trajectories, closures in (runs_along_one_way(2), runs_along_one_way(runs)):
         known = replace(trajectories, fixed=np.arange(trajectories.run[-1] + 1) == 0)
-        nodes = np.arange(len(known))
-        found = settle(known, nodes, closures, np.zeros(PARAMETERS), exact)
+        found = settle(known, closures, np.zeros(SIZE), exact)
         assert found.kept.all()
         uncertain.append(np.sqrt(np.diag(found.covariances[-15])))
     assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))

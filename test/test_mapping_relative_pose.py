@@ -5,11 +5,9 @@ from kbr_localization.localization.mapping.loop_closure import (
     Closures,
     find_pose,
     measure_closures,
-    Pictures,
 )
 from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.vision.turning import View
-from kbr_localization.workers import Workers
 import numpy as np
 import pytest
 
@@ -61,8 +59,6 @@ def test_blank_images_leave_closures_as_they_are():
         *ends, np.full((3, 3), 0.01), np.ones(3), np.arange(3), np.zeros(3, dtype=bool)
     )
     blank = [np.full((240, 320), 128, dtype=np.uint8)] * 80
-    seen = measure_closures(
-        trajectories, closures, np.zeros(6), Pictures(blank, VIEW, Workers()), lambda *_: None
-    )
+    seen = measure_closures(trajectories, closures, np.zeros(7), blank, VIEW)
     assert not seen.seen.any()
     np.testing.assert_array_equal(seen.relative, closures.relative)

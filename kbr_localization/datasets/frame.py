@@ -117,6 +117,22 @@ class Dataset(Protocol):
         return (self[index] for index in range(len(self)))
 
 
+@dataclass
+class FrameList(Dataset):
+    """A run of frames that are held."""
+
+    name: str
+    odometry: OdometryTrack
+    skipped: dict[str, int]
+    frames: tuple[Frame, ...]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.frames[index]
+
+
 def identity(dataset: Dataset) -> list[Any]:
     """Name, length and SHA-256 of the stamps and poses of a run; no image is read."""
     digest = hashlib.sha256()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import functools
 from typing import Any
 
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, FrameList
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -21,22 +21,6 @@ from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.describer import Prepared
 from kbr_localization.workers import Workers
 import numpy as np
-
-
-@dataclass
-class FrameList(Dataset):
-    """A run of frames that are held."""
-
-    name: str
-    odometry: OdometryTrack
-    skipped: dict[str, int]
-    frames: tuple[Frame, ...]
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def __getitem__(self, index: int) -> Frame:
-        return self.frames[index]
 
 
 @dataclass

@@ -27,10 +27,10 @@ from kbr_localization.evaluation.metrics import (
     THRESHOLDS,
 )
 from kbr_localization.files import write_text
+from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.align import described_point
-from kbr_localization.localization.mapping.odometry_model import NAMES
 from kbr_localization.localization.methods.registry import method_config
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress, silent

@@ -15,12 +15,11 @@ from typing import Any
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, FrameList, OdometryTrack
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
-from kbr_localization.evaluation.described import FrameList
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics

@@ -17,7 +17,6 @@ plane is a complex number: R(m) is exp(i m), the arc of a twist ends at v (exp(i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,10 +158,10 @@ class Calibration:
         return found
 
 
-def in_metres(values: FloatArray, scale: float, names: Sequence[str] = NAMES) -> FloatArray:
-    """Return errors (..., k) of some names for poses whose positions are scaled."""
-    found = np.where(np.isin(names, _IN_METRES), scale * values, values)
-    return np.where(np.isin(names, _OF_METRES), 1.0 - scale * (1.0 - values), found)
+def in_metres(values: FloatArray, scale: float) -> FloatArray:
+    """Return errors (..., 7) for poses whose positions are scaled."""
+    found = np.where(np.isin(NAMES, _IN_METRES), scale * values, values)
+    return np.where(np.isin(NAMES, _OF_METRES), 1.0 - scale * (1.0 - values), found)
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:

@@ -27,7 +27,7 @@ from h5py import h5d, h5z
 from kbr_localization import __version__
 from kbr_localization.errors import KbrError, MapError, MissingModuleError
 from kbr_localization.files import new_file
-from kbr_localization.localization.calibration import Calibration, SIZE
+from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
@@ -109,7 +109,7 @@ SCHEMA = {
     'calibration/delay': Field('f8', (2,), -100.0, 100.0),
     'mapping/odometry': Field('f8', ('images', 3)),
     'mapping/covariances': Field('f8', ('images', 3, 3)),
-    'mapping/parameters': Field('f8', ('runs', 6)),
+    'mapping/parameters': Field('f8', ('runs', SIZE)),
     'mapping/point': Field('f8', (3,)),
     'mapping/closures': Field('i u', ('closures', 2), 0),
     'mapping/chain': Field('i u', ('closures',)),
@@ -263,6 +263,11 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
 
 def _map_of(values: dict[str, Any]) -> KernelMap:
     describer = describer_from_state(values['describer'])
+    record = values.get('mapping', {})
+    if np.shape(record.get('parameters'))[1:] == (SIZE - 1,):
+        # of a version without the lateral scale
+        at = NAMES.index('lateral_scale')
+        record['parameters'] = np.insert(record['parameters'], at, 0.0, axis=1)
     _check(values, describer)
     statistics, config = values.get('statistics', {}), values['filter']
     # those of another version are measured again

@@ -53,8 +53,8 @@ class MappingRecord:
     Odometry, loop closures and covariances of the images of a map.
 
     `odometry`: (n, 3) poses by the odometry of each run. `covariances`: (n, 3, 3) of the map's
-    poses, zero where they were known. `parameters`: (runs, 6) errors of the odometry (see
-    `mapping.odometry_model`). `closures`: (m, 2) images of one place, in chains numbered by
+    poses, zero where they were known. `parameters`: (runs, 7) errors of the odometry (see
+    `calibration`). `closures`: (m, 2) images of one place, in chains numbered by
     `chain` (m,); `relative`: (m, 3) measured pose of the first image in the frame of the second;
     `misses`: (m, 3) its difference from the poses of the map; `score`: (m,); `kept`: (m,) 1 where
     it was used, 0 where it contradicts others. `point`: (3,) pose, in the frame of the camera, of

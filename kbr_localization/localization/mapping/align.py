@@ -26,8 +26,12 @@ from kbr_localization.localization.map.grow import grown, THUMBNAIL_WIDTH
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.consistency import relate
 from kbr_localization.localization.mapping.loop_closure import propose
-from kbr_localization.localization.mapping.odometry_model import NAMES, Prior
-from kbr_localization.localization.mapping.trajectories import beside_map, map_segments
+from kbr_localization.localization.mapping.odometry_model import Prior
+from kbr_localization.localization.mapping.trajectories import (
+    beside_map,
+    map_segments,
+    Trajectories,
+)
 from kbr_localization.localization.motion import step_variances
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray, StampArray
@@ -162,7 +166,7 @@ def move_map(
     """
     record = kernel_map.mapping
     if record is not None:
-        parameters = in_metres(record.parameters, scale, NAMES)
+        parameters = in_metres(record.parameters, scale)
         record = replace(record.moved(motion, scale), parameters=parameters, aligned=aligned)
     whole = replace(
         kernel_map,
@@ -288,12 +292,13 @@ def _by_images(
     spread = np.linspace(0, len(pictures) - 1, min(len(pictures), VOCABULARY_IMAGES))
     examples = [pictures[index] for index in np.unique(spread.astype(int))]
     describer = fit_describer(VisionConfig(), examples, np.random.default_rng(0))
-    descriptors = [describer.describe(picture) for picture in pictures]
-    n, own = len(other), map_segments(kernel_map)
-    trajectories = beside_map(other, camera_poses(other), camera_poses(kernel_map), *own)
+    descriptors = np.array([describer.describe(picture) for picture in pictures])
+    n, (segment, runs) = len(other), map_segments(kernel_map)
+    own = Trajectories(camera_poses(kernel_map), segment, runs, np.zeros(len(runs), dtype=bool))
+    trajectories = beside_map(other, camera_poses(other), own)
     compared = partial(progress, 'comparing images')
-    proposed = propose(describer, np.array(descriptors), trajectories, compared)
-    found = relate(trajectories, proposed, Prior.unknown()).believed
+    proposed = propose(describer, descriptors, trajectories, compared)
+    found = proposed.select(relate(trajectories, proposed, Prior.unknown()).believed)
     found = found.select(found.second < n)
     if not len(found):
         raise MapError(
@@ -341,13 +346,12 @@ def at_base(kernel_map: KernelMap) -> KernelMap:
     record, known = kernel_map.mapping, kernel_map.calibration
     assert record is not None
     point = known.values[:3].copy()  # offset x, offset y, mounting
+    poses = se2.compose(kernel_map.poses, point)
     # a turn of the base moves the point by its lever
-    lever = (se2.compose(kernel_map.poses, point) - kernel_map.poses)[:, :2]
-    slope = np.tile(np.eye(3), (len(kernel_map), 1, 1))
-    slope[:, 0, 2], slope[:, 1, 2] = -lever[:, 1], lever[:, 0]
+    slope = se2.adjoint((kernel_map.poses - poses) * np.array([1.0, 1.0, 0.0]))
     return replace(
         kernel_map,
-        poses=se2.compose(kernel_map.poses, point),
+        poses=poses,
         next_poses=se2.compose(kernel_map.next_poses, point),
         calibration=replace(known, values=parameters_about(known.values, point)),
         mapping=replace(
@@ -361,7 +365,7 @@ def at_base(kernel_map: KernelMap) -> KernelMap:
 
 
 def parameters_about(parameters: FloatArray, point: FloatArray) -> FloatArray:
-    """Return odometry errors (..., 6 or 7) for poses of a point (3,) in the camera's frame."""
+    """Return odometry errors (..., 7) for poses of a point (3,) in the camera's frame."""
     found = parameters.copy()
     found[..., :3] -= point
     return found

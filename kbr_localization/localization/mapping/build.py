@@ -8,14 +8,15 @@ with the map's, as segments whose poses are known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, FrameList, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import describe_runs
 from kbr_localization.localization.map.decay import with_suited_config
@@ -30,22 +31,16 @@ from kbr_localization.localization.mapping.align import (
 )
 from kbr_localization.localization.mapping.consistency import relate, Related
 from kbr_localization.localization.mapping.graph import settle, Solved
-from kbr_localization.localization.mapping.loop_closure import (
-    measure_closures,
-    Pictures,
-    propose,
-)
+from kbr_localization.localization.mapping.loop_closure import measure_closures, propose
 from kbr_localization.localization.mapping.odometry_model import (
     correct_headings,
     CorrectedOdometry,
-    PARAMETERS,
     watch,
     Watched,
 )
 from kbr_localization.localization.mapping.trajectories import (
     beside_map,
     carried_places,
-    Cut,
     Indices,
     odometry_leaps,
     segment_numbers,
@@ -54,7 +49,7 @@ from kbr_localization.localization.mapping.trajectories import (
 from kbr_localization.localization.motion import measure_odometry, MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import Describer, VisionConfig
+from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import Workers
 import numpy as np
 
@@ -64,26 +59,6 @@ class Mapped(NamedTuple):
 
     kernel_map: KernelMap
     notes: tuple[str, ...]
-
-
-class WithoutPoses(Dataset):
-    """A run whose odometry stands for the poses, until these are known."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self.name, self.skipped = dataset.name, dataset.skipped
-        # empty: compared with itself it has no delay
-        self.odometry = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
-        self.cameras = dataset.cameras
-
-    def __len__(self) -> int:
-        """Count the frames."""
-        return len(self._dataset)
-
-    def __getitem__(self, index: int) -> Frame:
-        """Return one frame, with its odometry for a reference pose."""
-        frame = self._dataset[index]
-        return replace(frame, reference=frame.odometry)
 
 
 def map_from_odometry(
@@ -112,15 +87,25 @@ def map_from_odometry(
                 f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, '
                 'expected at least 3 m; drive where the robot is to localize'
             )
-    runs = [WithoutPoses(dataset) for dataset in datasets]
+    runs = [_without_poses(dataset) for dataset in datasets]
     described = describe_runs(runs, vision, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    whole, notes = map_described(described, tracks, watched, filter_config, progress, base)
-    if max_images is not None and max_images < len(whole):
-        rng = np.random.default_rng(seed)
-        whole = whole.subset(cover(whole.poses, max_images, rng))
-    return Mapped(whole, notes)
+    mapped = map_described(described, tracks, watched, filter_config, progress, workers, base)
+    if max_images is not None and max_images < len(mapped.kernel_map):
+        kept = cover(mapped.kernel_map.poses, max_images, np.random.default_rng(seed))
+        return mapped._replace(kernel_map=mapped.kernel_map.subset(kept))
+    return mapped
+
+
+def _without_poses(dataset: Dataset) -> Dataset:
+    """Return a run whose odometry stands for the poses, until these are known."""
+    frames = tuple(replace(frame, reference=frame.odometry) for frame in dataset)
+    # an empty track: compared with itself the odometry would have no delay
+    track = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
+    run = FrameList(dataset.name, track, dataset.skipped, frames)
+    run.cameras = dataset.cameras
+    return run
 
 
 def map_described(
@@ -129,6 +114,7 @@ def map_described(
     watched: Watched | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    workers: Workers | None = None,
     base: bool = False,
 ) -> Mapped:
     """
@@ -137,27 +123,9 @@ def map_described(
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
     that is looked at. `base`: see `map_from_odometry`.
     """
-    run = described.run_index.astype(np.intp)
-    breaks = carried_places(described.describer, described.descriptors, described.poses, run)
-    for number, track in enumerate(tracks):
-        members = np.flatnonzero(run == number)
-        if members.size:
-            breaks += odometry_leaps(track, described.stamps_ns[members], int(members[0]))
-    by_image = {cut.image: cut for cut in breaks}
-    cuts = [by_image[image] for image in sorted(by_image)]
-    segment, run_of_segment = segment_numbers(run, [cut.image for cut in cuts])
-    corrected = correct_headings(described.poses, run, watched.followed if watched else None)
-    fixed = np.zeros(len(run_of_segment), dtype=bool)
-    trajectories = Trajectories(corrected.odometry, segment, run_of_segment, fixed)
-    pictures = None
-    if watched is not None and corrected.view is not None:
-        pictures = Pictures(watched.images, corrected.view, watched.workers)
-    found = _find_closures(
-        described.describer, described.descriptors, trajectories, corrected, pictures, progress
-    )
-    members, notes = _largest_group(described, trajectories, found, cuts)
-    solved, record = _solve_group(trajectories, found, members, corrected)
-    part, segment = described.subset(members), segment[members]
+    joined = _join(described, tracks, watched, progress, workers)
+    solved = joined.solved
+    part, segment = described.subset(joined.images), joined.segment
     own = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
     # the poses were made from the odometry itself: its noise is not smaller than is usual
     (_, noise), usual = measure_odometry(own), MotionNoise.default()
@@ -169,37 +137,121 @@ def map_described(
             per_radian=np.maximum(noise.per_radian, usual.per_radian),
             step=np.maximum(noise.step, usual.step),
         ),
-        calibration=solved.calibration(),
-        mapping=replace(record, odometry=part.poses),
+        calibration=solved.calibration,
+        mapping=replace(joined.record, odometry=part.poses),
     )
     if base:
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
-    notes += corrected.summary(base) + _summary(solved, found)
+    notes = [*joined.notes, *joined.corrected.summary(base), *_summary(joined)]
     return Mapped(with_suited_config(whole, filter_config), tuple(notes))
 
 
-def _find_closures(
-    describer: Describer,
-    descriptors: np.ndarray,
-    trajectories: Trajectories,
-    corrected: CorrectedOdometry,
-    pictures: Pictures | None,
+@dataclass(frozen=True)
+class _Joined:
+    """
+    Segments of runs that closures join, solved for.
+
+    `images`: (m,) of the runs that are part of it, of `segment` (m,). `solved` and `record` begin
+    with the images of the map that the runs joined, if any.
+    """
+
+    images: Indices
+    segment: Indices
+    corrected: CorrectedOdometry
+    solved: Solved
+    record: MappingRecord
+    notes: list[str]
+
+
+def _join(
+    own: KernelMap,
+    tracks: Sequence[OdometryTrack],
+    watched: Watched | None,
     progress: Progress | None,
-) -> Related:
-    """Find the closures of images with descriptors (n, d), measured by `pictures` if given."""
-    report = progress or silent
-    proposed = propose(describer, descriptors, trajectories, partial(report, 'comparing images'))
+    workers: Workers | None,
+    other: KernelMap | None = None,
+) -> _Joined:
+    """
+    Join runs, described in `own` (n,) with odometry for poses, by places shown again.
+
+    `other`: a map whose poses are known, of the same describer, which they are to join. Raises
+    MapError when a run shows no place of the rest.
+    """
+    run, report = own.run_index.astype(np.intp), progress or silent
+    cuts = {
+        cut.image: cut for cut in carried_places(own.describer, own.descriptors, own.poses, run)
+    }
+    for number, track in enumerate(tracks):
+        members = np.flatnonzero(run == number)
+        if members.size:
+            leaps = odometry_leaps(track, own.stamps_ns[members], int(members[0]))
+            cuts |= {cut.image: cut for cut in leaps}
+    segment, run_of_segment = segment_numbers(run, sorted(cuts))
+    corrected = correct_headings(own.poses, run, watched.followed if watched else None)
+    unknown = np.zeros(len(run_of_segment), dtype=bool)
+    trajectories = Trajectories(corrected.odometry, segment, run_of_segment, unknown)
+    descriptors, images = own.descriptors, watched.images if watched else ()
+    if other is not None:
+        trajectories = beside_map(other, camera_poses(other), trajectories)
+        descriptors = np.concatenate([other.descriptors, descriptors])
+        # points that the map's small pictures and the run's images show
+        small = [partial(decode_image, data, 'a picture') for data in other.thumbnails]
+        images = [*small, *images]
+    compared = partial(report, 'comparing images')
+    proposed = propose(own.describer, descriptors, trajectories, compared)
     found = relate(trajectories, proposed, corrected.prior)
-    if pictures is None:
-        return found
-    believed = measure_closures(
-        trajectories, found.believed, corrected.prior.mean, pictures, report
-    )
-    return replace(found, believed=believed)
+    if corrected.view is not None and len(images) == len(trajectories):
+        believed = measure_closures(
+            trajectories, proposed.select(found.believed), corrected.prior.mean,
+            images, corrected.view, report, workers,
+        )  # fmt: skip
+        proposed.relative[found.believed], proposed.seen[found.believed] = (
+            believed.relative,
+            believed.seen,
+        )
+    home = found.group[trajectories.segment]
+    home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
+    seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
+    notes = [
+        f'{own.run_names[run[image]]} is cut at {seconds[image]:.1f} s, {cuts[image].why}'
+        for image in sorted(cuts)
+    ]
+    kept = home[-len(own) :]
+    notes += _left_out(own, segment, kept, seconds, other)
+    solved, record = _solve(trajectories, found, np.flatnonzero(home), corrected)
+    return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
 
 
-def _solve_group(
+def _left_out(
+    own: KernelMap,
+    segment: Indices,
+    kept: np.ndarray,
+    seconds: FloatArray,
+    other: KernelMap | None,
+) -> list[str]:
+    """Say which segments of runs are left out; raises MapError when it is all of a run."""
+    names, run = own.run_names, own.run_index
+    lost = [names[number] for number in np.setdiff1d(run, run[kept])]
+    if lost:
+        rest = [names[number] for number in np.unique(run[kept])] if other is None else ['the map']
+        raise MapError(
+            f'{", ".join(lost)} and {", ".join(rest)} share no place that their images show for '
+            'certain: nothing is made of them together; drive where both have been, in the same '
+            'direction, for 20 m; a map should have many images (--max-images), and a run with '
+            'known poses is added by --poses known'
+        )
+    notes = []
+    for number in np.unique(segment[~kept]):
+        images = np.flatnonzero(segment == number)
+        notes.append(
+            f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
+            'are left out: no place of the rest is shown again'
+        )
+    return notes
+
+
+def _solve(
     trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
 ) -> tuple[Solved, MappingRecord]:
     """
@@ -210,32 +262,25 @@ def _solve_group(
     """
     place = np.full(len(trajectories), -1)
     place[members] = np.arange(len(members))
-    segments, segment = np.unique(trajectories.segment[members], return_inverse=True)
-    part = Trajectories(
-        trajectories.odometry[members],
-        segment,
-        trajectories.run_of_segment[segments],
-        trajectories.fixed[segments],
-    )
-    closures = found.believed.renumbered(place)
-    known_ends = closures.second[part.known[closures.second]]
-    nodes = np.union1d(part.anchors(), known_ends)
-    solved = settle(part, nodes, closures, found.parameters, corrected.prior)
-    solved.parameters[-len(corrected.drift) :, -1] += corrected.drift  # noqa: E203
-    solved.common[-1] += float(np.mean(corrected.drift))
-    proposed = found.proposed.renumbered(place)
-    used = np.isin(proposed.chain, closures.chain)  # whole chains are believed
-    relative, kept = proposed.relative.copy(), np.zeros(len(proposed), dtype=np.uint8)
-    relative[used], kept[used] = closures.relative, solved.kept
-    moved = se2.between(solved.poses[proposed.second], solved.poses[proposed.first])
+    ends = place[np.stack([found.closures.first, found.closures.second], axis=1)]
+    inside = np.all(ends >= 0, axis=1)
+    first, second = ends[inside].T
+    proposed = replace(found.closures.select(inside), first=first, second=second)
+    believed, part = found.believed[inside], trajectories.subset(members)
+    solved = settle(part, proposed.select(believed), found.parameters, corrected.prior)
+    solved.parameters[:, -1] += corrected.drift
+    solved.calibration.values[-1] += corrected.drift
+    kept = np.zeros(len(proposed), dtype=np.uint8)
+    kept[believed] = solved.kept
+    moved = se2.between(solved.poses[second], solved.poses[first])
     return solved, MappingRecord(
         part.odometry,
         solved.covariances,
         solved.parameters,
-        np.stack([proposed.first, proposed.second], axis=1),
+        ends[inside],
         proposed.chain,
-        relative,
-        se2.between(relative, moved),
+        proposed.relative,
+        se2.between(proposed.relative, moved),
         proposed.score,
         kept,
         aligned=False,
@@ -254,63 +299,32 @@ def _with_poses(part: KernelMap, segment: Indices, poses: FloatArray) -> KernelM
     )
 
 
-def _largest_group(
-    described: KernelMap, trajectories: Trajectories, found: Related, cuts: Sequence[Cut]
-) -> tuple[Indices, list[str]]:
-    """
-    Find images (m,) of the largest group of segments; also say what is cut and what is left out.
-
-    Raises MapError when a run has no image among them.
-    """
-    names, segment = described.run_names, trajectories.segment
-    group, run = found.group[segment], trajectories.run
-    largest = int(np.argmax(np.bincount(group)))
-    members = np.flatnonzero(group == largest)
-    kept = np.unique(run[members])
-    lost = np.setdiff1d(run, kept)
-    if lost.size:
-        raise MapError(
-            f'{", ".join(names[r] for r in lost)} and {", ".join(names[r] for r in kept)} share '
-            'no place that their images show: nothing is built of them together; build a map of '
-            'each, or drive where both have been, in the same direction, for 20 m'
-        )
-    notes = []
-    seconds = 1e-9 * (described.stamps_ns - described.stamps_ns[np.searchsorted(run, run)])
-    for cut in cuts:
-        notes.append(f'{names[run[cut.image]]} is cut at {seconds[cut.image]:.1f} s, {cut.why}')
-    for number in np.flatnonzero(found.group != largest):
-        images = np.flatnonzero(segment == number)
-        notes.append(
-            f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
-            'are left out: no place of the rest is shown again'
-        )
-    return members, notes
-
-
-def _summary(solved: Solved, found: Related) -> list[str]:
+def _summary(joined: _Joined) -> list[str]:
     """Say how many closures hold and what they miss, and how far the map can be relied on."""
-    proposed = len(np.unique(found.proposed.chain))
+    solved, record = joined.solved, joined.record
+    proposed = len(np.unique(record.chain))
     growth = float(np.hypot(*solved.growth[:2]))
     uncertain = f'uncertain by {growth:.1f} m and {np.degrees(solved.growth[2]):.0f} degrees'
     if not solved.kept.any():
-        beside = (
-            f' ({proposed} sequences of images look alike, none of them more than others do)'
-            if proposed
-            else ''
-        )
         return [
-            f'warning: no place is shown again{beside}: the poses are those of the odometry, the '
-            f'last one {uncertain} against the first; drive every way twice in the same direction'
+            f'warning: no place is shown again ({proposed} sequences of images look alike, none '
+            'more than others do): the poses are those of the odometry, the last one '
+            f'{uncertain} against the first; drive every way twice in the same direction'
         ]
-    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
-    sequences = len(np.unique(solved.closures.chain[solved.kept]))
+    sequences = len(np.unique(record.chain[record.kept == 1]))
     return [
         f'{int(solved.kept.sum())} closures in {sequences} sequences, which miss '
-        f'{missed[0]:.2f} m along, {missed[1]:.2f} m across and {np.degrees(missed[2]):.1f} '
-        f'degrees (medians); {proposed - sequences} sequences that contradict them are left out',
+        f'{_missed(record)}; {proposed - sequences} sequences that contradict them are left out',
         f'the last image is {uncertain} against the first; '
         'the scale of all metres is that of the odometry',
     ]
+
+
+def _missed(record: MappingRecord) -> str:
+    along, across, turn = np.median(np.abs(record.misses[record.kept == 1]), axis=0)
+    return (
+        f'{along:.2f} m along, {across:.2f} m across and {np.degrees(turn):.1f} degrees (medians)'
+    )
 
 
 def extend(
@@ -337,64 +351,27 @@ def extend(
             f'the map has a run {dataset.name} already: expected another one; if this is another '
             'one of the same name, rename the folder'
         )
-    run, n = dataset if known else WithoutPoses(dataset), len(kernel_map)
+    run, n = dataset if known else _without_poses(dataset), len(kernel_map)
     own = describe_runs([run], progress=progress, workers=workers, describer=kernel_map.describer)
     if known:
         exact = np.zeros((len(own), 3, 3))
         note = f'{len(own)} images of {dataset.name} at their known poses'
         return _appended(kernel_map, own, own.poses, exact, None), [note]
     watched = watch([dataset], own, progress, workers)
-    corrected = correct_headings(
-        own.poses, np.zeros(len(own), np.intp), watched.followed if watched else None
-    )
-    cuts = [cut.image for cut in odometry_leaps(dataset.odometry, own.stamps_ns, 0)]
-    segment, run_of_segment = segment_numbers(np.zeros(len(own), np.intp), cuts)
-    trajectories = beside_map(
-        kernel_map, camera_poses(kernel_map), corrected.odometry, segment, run_of_segment
-    )
-    pictures = None
-    if watched is not None and corrected.view is not None and len(kernel_map.thumbnails):
-        # points that the map's small pictures and the run's images show
-        small = [partial(decode_image, data, 'a picture') for data in kernel_map.thumbnails]
-        pictures = Pictures([*small, *watched.images], corrected.view, watched.workers)
-    descriptors = np.concatenate([kernel_map.descriptors, own.descriptors])
-    found = _find_closures(
-        kernel_map.describer, descriptors, trajectories, corrected, pictures, progress
-    )
-    members = _joined(dataset, trajectories, found)
-    solved, record = _solve_group(trajectories, found, members, corrected)
-    point, kept = point_of(kernel_map), members[n:] - n
+    joined = _join(own, [dataset.odometry], watched, progress, workers, kernel_map)
+    point, solved = point_of(kernel_map), joined.solved
     poses = se2.compose(solved.poses[n:], point)
     covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)
-    record = replace(record, parameters=parameters_about(solved.parameters[-1:], point))
-    part = own.subset(kept)
-    whole = _appended(
-        kernel_map, _with_poses(part, segment[kept], poses), part.poses, covariances, record
-    )
-    used = solved.closures.select(solved.kept)
-    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
-    return whole, [
-        f'{len(part)} images of {dataset.name} joined by {len(used)} closures, '
-        f'{int(np.sum(used.second < n))} of them with the map, which miss {missed[0]:.2f} m '
-        f'along, {missed[1]:.2f} m across and {np.degrees(missed[2]):.1f} degrees (medians)'
+    parameters = parameters_about(solved.parameters[-1:], point)
+    record = replace(joined.record, parameters=parameters)
+    part = own.subset(joined.images)
+    added = _with_poses(part, joined.segment, poses)
+    with_map = int(np.sum((record.kept == 1) & (record.closures[:, 1] < n)))
+    return _appended(kernel_map, added, part.poses, covariances, record), [
+        *joined.notes,
+        f'{len(part)} images of {dataset.name} joined by {int(record.kept.sum())} closures, '
+        f'{with_map} of them with the map, which miss {_missed(record)}',
     ]
-
-
-def _joined(dataset: Dataset, trajectories: Trajectories, found: Related) -> Indices:
-    """Images (m,) of the map and of the segments of the run that are joined to it."""
-    home = found.group[int(np.argmax(trajectories.fixed))]
-    joined = found.group[trajectories.segment] == home
-    if not joined[~trajectories.known].any():
-        has_poses = any(frame.reference is not None for frame in dataset)
-        by_poses = ', or add the run by its known poses: --poses known' if has_poses else ''
-        raise MapError(
-            f'{dataset.name} shows no place of the map for certain: nothing is added; take a map '
-            'with more images of its runs (--max-images), or drive where the map has been, in the '
-            f'same direction, for 20 m{by_poses}'
-        )
-    if not joined.all():
-        dataset.skipped['not joined to the map'] = int(np.sum(~joined))
-    return np.flatnonzero(joined)
 
 
 def _appended(
@@ -408,13 +385,13 @@ def _appended(
     whole = kernel_map.appended(own)
     before = kernel_map.mapping
     if before is None and record is not None:
-        nothing = np.zeros((len(kernel_map), 3, 3))
-        before = MappingRecord(kernel_map.poses, nothing, np.zeros((0, PARAMETERS)), aligned=True)
+        exact = np.zeros((len(kernel_map), 3, 3))
+        before = MappingRecord(kernel_map.poses, exact, np.zeros((0, SIZE)), aligned=True)
     if before is not None:
         before = before.extended(odometry, covariances)
-    if before is not None and record is not None:
-        # runs of known poses and added images came without parameters
-        lacking = max(len(kernel_map.run_names) - len(before.parameters), 0)
-        padded = np.concatenate([before.parameters, np.zeros((lacking, PARAMETERS))])
-        before = replace(before, parameters=padded).joined(record)
+        if record is not None:
+            # runs of known poses and added images came without parameters
+            lacking = max(len(kernel_map.run_names) - len(before.parameters), 0)
+            padded = np.pad(before.parameters, ((0, lacking), (0, 0)))
+            before = replace(before, parameters=padded).joined(record)
     return replace(whole, statistics=None, mapping=before)

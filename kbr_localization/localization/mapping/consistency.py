@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.mapping.loop_closure import Closures, MIN_LOOP, REACH
 from kbr_localization.localization.mapping.odometry_model import (
-    PARAMETERS,
     Prior,
     SCALE,
     tracks,
@@ -26,6 +26,7 @@ from kbr_localization.localization.mapping.odometry_model import (
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import least_squares
 
@@ -44,30 +45,30 @@ class Related:
     """
     What images say of each other.
 
-    `proposed`: all closures; `believed`: those that are true together and more than look-alikes.
-    `parameters`: (6,) of the odometry, by their rings. `group`: (p,) of each segment; segments of
-    one group are joined by closures.
+    `closures`: all that were proposed; `believed`: (m,) which of them are true together and more
+    than look-alikes. `parameters`: (7,) of the odometry, by their rings. `group`: (p,) of each
+    segment; segments of one group are joined by closures.
     """
 
-    proposed: Closures
-    believed: Closures
+    closures: Closures
+    believed: NDArray[np.bool_]
     parameters: FloatArray
     group: Indices
 
 
-def relate(trajectories: Trajectories, proposed: Closures, prior: Prior) -> Related:
+def relate(trajectories: Trajectories, closures: Closures, prior: Prior) -> Related:
     """Choose the closures that are believed, by what is known of the odometry."""
     chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
-    if len(proposed):
-        chains, parameters = agree(trajectories, proposed, prior)
-    believed, group = _believed(trajectories, proposed, chains)
-    return Related(proposed, believed, parameters, group)
+    if len(closures):
+        chains, parameters = agree(trajectories, closures, prior)
+    believed, group = _believed(trajectories, closures, chains)
+    return Related(closures, believed, parameters, group)
 
 
 def agree(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[Indices, FloatArray]:
-    """Find the chains that hold together best, and the odometry's parameters (6,) they tell."""
+    """Find the chains that hold together best, and the odometry's parameters (7,) they tell."""
     strengths = np.bincount(closures.chain, closures.score).astype(np.float64)
     names = np.sort(_strongest(trajectories, closures, strengths, 600))
     few = np.flatnonzero(np.isin(names, _strongest(trajectories, closures, strengths, 200)))
@@ -85,7 +86,7 @@ def agree(
             if weight > most:
                 best, most = found, weight
     # deviations that the rings tell
-    refined = np.minimum([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015], prior.deviations)
+    refined = np.minimum([0.08, 0.05, 0.01, 0.02, 0.01, 0.005, 0.0015], prior.deviations)
     for _ in range(2):
         rings = _Rings(middles, trajectories, Prior(prior.noise, best, refined))
         chosen = rings.largest_set(strengths)
@@ -163,7 +164,7 @@ class _Rings:
     def __init__(self, middles: _Middles, trajectories: Trajectories, assumed: Prior) -> None:
         self.assumed, self.count = assumed, len(middles.first)
         poses = tracks(trajectories, assumed.mean)
-        moved = [tracks(trajectories, assumed.mean + step) for step in _STEP * np.eye(PARAMETERS)]
+        moved = [tracks(trajectories, assumed.mean + step) for step in _STEP * np.eye(SIZE)]
         wander, body = Wander(trajectories, poses, assumed.noise), trajectories.body
         k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
         ours, theirs = middles.select(i), middles.select(k)
@@ -227,7 +228,7 @@ class _Rings:
 
     def parameters(self, chosen: Indices, prior: Prior) -> FloatArray:
         """
-        Parameters (6,) that close the rings of some closures best, by Cauchy's law.
+        Parameters (7,) that close the rings of some closures best, by Cauchy's law.
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
@@ -237,7 +238,7 @@ class _Rings:
             return self.assumed.mean
         information = np.linalg.inv(self.covariances[use])
         error, effect = self.errors[use], self.effects[use]
-        known, change = np.diag(1.0 / prior.deviations**2), np.zeros(PARAMETERS)
+        known, change = np.diag(1.0 / prior.deviations**2), np.zeros(SIZE)
         for _ in range(5):
             left = error + effect @ change
             squared = np.einsum('mi,mij,mj->m', left, information, left)
@@ -255,7 +256,7 @@ class _Rings:
 def _with_effects(
     error: Callable[[FloatArray], FloatArray], poses: FloatArray, moved: list[FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
-    """Errors (m, 3) at poses, and their derivatives (m, 3, 6) by the parameters."""
+    """Errors (m, 3) at poses, and their derivatives (m, 3, 7) by the parameters."""
     found = error(poses)
     change = np.stack([error(each) for each in moved], axis=-1) - found[:, :, np.newaxis]
     change[:, 2] = se2.wrap_angle(change[:, 2])
@@ -264,9 +265,9 @@ def _with_effects(
 
 def _believed(
     trajectories: Trajectories, closures: Closures, agreed_chains: Indices
-) -> tuple[Closures, Indices]:
+) -> tuple[NDArray[np.bool_], Indices]:
     """
-    Keep the closures that are more than look-alikes, and tell the group (p,) of each segment.
+    Find the closures (m,) that are more than look-alikes, and tell the group (p,) of each segment.
 
     Closures between two groups of segments join them when together they have four times the
     score of the strongest chain that contradicts what was agreed upon. Within a group they are
@@ -292,4 +293,4 @@ def _believed(
     within = agreed & (sides[:, 0] == sides[:, 1])
     total = np.bincount(sides[within, 0], score[within], minlength=len(group))
     believed = name[within][total[sides[within, 0]] >= needed]
-    return closures.select(np.isin(closures.chain, believed)), group
+    return np.isin(closures.chain, believed), group

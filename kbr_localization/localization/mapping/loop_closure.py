@@ -20,13 +20,13 @@ and in heading it knows nothing, and this does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.progress import Progress
+from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import LoadableImage
@@ -34,12 +34,14 @@ from kbr_localization.vision.turning import Corners, find_corners, load_small, m
 from kbr_localization.workers import batches, gathered, Workers
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
 
 Scores = NDArray[np.float32]
 REACH = 5
 """Steps to either side that a sequence has."""
 MIN_LOOP = 10.0
 """Metres of travel within which images of one segment are neighbours, and no closure."""
+_STEPS = np.arange(-REACH, REACH + 1)
 _FEWEST = 7  # steps of a sequence that both sides must have
 _NOISE = 0.5 / WIDTH  # of a matched point
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
@@ -72,11 +74,6 @@ class Closures:
         """Select by indices (k,) or a mask (m,)."""
         return Closures(*(getattr(self, field.name)[which] for field in fields(self)))
 
-    def renumbered(self, place: Indices) -> Closures:
-        """Return those between images that have a place >= 0, with their places as numbers."""
-        inside = self.select((place[self.first] >= 0) & (place[self.second] >= 0))
-        return replace(inside, first=place[inside.first], second=place[inside.second])
-
 
 def propose(
     describer: Describer,
@@ -84,212 +81,172 @@ def propose(
     trajectories: Trajectories,
     report: Callable[[int, int], None],
 ) -> Closures:
-    """Find closures of the anchors of trajectories, of images with descriptors (n, d)."""
-    anchors = trajectories.anchors()
-    rows = _kernel_rows(describer, descriptors, anchors, report)
-    scores = _sequence_scores(trajectories, anchors, rows)
-    found = [
-        (row, image, float(scores[row, image]))
-        for row, anchor in enumerate(anchors.tolist())
-        for image in _peaks(trajectories, anchor, scores[row])
-        if _same_shape(trajectories, anchor, image)
+    """Find closures of images with descriptors (n, d), one for a step of travel at most."""
+    anchors, step = trajectories.every_step(), trajectories.step
+    segment = trajectories.segment[anchors]
+    own = np.flatnonzero(~trajectories.fixed[segment])
+    values = np.empty((len(own), len(descriptors)), dtype=np.float32)
+    prepared = describer.prepared(descriptors)
+    for start in range(0, len(own), 32):
+        block = slice(start, start + 32)
+        values[block] = prepared.compared_with(descriptors[anchors[own[block]]]).T
+        report(min(start + 32, len(own)), len(own))
+    standard = _standardised(values)
+    best = standard[:, anchors]
+    for half in (-0.5 * step, 0.5 * step):
+        best = np.maximum(best, standard[:, trajectories.every_step(half)])
+    scores = _sequence_scores(segment, own, best)
+    rows, second = _peaks(segment, own, scores, MIN_LOOP * max(1.0 / step, 1.0))
+    alike = _same_shape(trajectories, anchors, own[rows], second)
+    rows, second = rows[alike], second[alike]
+    chain = _chains(segment, own[rows], second)
+    kept = np.bincount(chain, minlength=1)[chain] >= 3
+    rows, second, first = rows[kept], second[kept], own[rows[kept]]
+    relative = [
+        _aligned(trajectories, anchors, values, row, pair)
+        for row, *pair in zip(rows, first, second, strict=True)
     ]
-    chain = _chains(trajectories, anchors, found)
-    kept = np.flatnonzero(np.bincount(chain, minlength=1)[chain] >= 3)
-    relative = [_aligned(trajectories, anchors, rows, *found[number][:2]) for number in kept]
     return Closures(
-        np.array([anchors[found[number][0]] for number in kept], dtype=np.intp),
-        np.array([found[number][1] for number in kept], dtype=np.intp),
+        anchors[first],
+        anchors[second],
         np.array(relative).reshape(-1, 3),
-        np.array([found[number][2] for number in kept]),
+        scores[rows, second].astype(np.float64),
         np.unique(chain[kept], return_inverse=True)[1],
-        np.zeros(len(kept), dtype=bool),
+        np.zeros(len(rows), dtype=bool),
     )
 
 
-def _kernel_rows(
-    describer: Describer,
-    descriptors: np.ndarray,
-    anchors: Indices,
-    report: Callable[[int, int], None],
-) -> Scores:
-    """Kernel values (a, n) of the anchors and all images."""
-    rows = np.empty((len(anchors), len(descriptors)), dtype=np.float32)
-    prepared = describer.prepared(descriptors)
-    for start in range(0, len(anchors), 32):
-        block = slice(start, start + 32)
-        rows[block] = prepared.compared_with(descriptors[anchors[block]]).T
-        report(min(start + 32, len(anchors)), len(anchors))
-    return rows
+def _standardised(values: Scores) -> Scores:
+    """Standardise by median and spread of each row, less the median of each column."""
+    middle = np.median(values, axis=1, keepdims=True)
+    spread = 1.4826 * np.median(np.abs(values - middle), axis=1, keepdims=True)
+    standard = (values - middle) / np.maximum(spread, 1e-6)
+    return np.asarray(standard - np.median(standard, axis=0), dtype=np.float32)
 
 
-def _sequence_scores(trajectories: Trajectories, anchors: Indices, rows: Scores) -> Scores:
-    """Scores (a, n) of the sequences about anchors and about all images; -inf where too short."""
-    values = _standardised(rows)
-    best = values.copy()
-    for half in (-0.5, 0.5):
-        near = trajectories.shifted(half * trajectories.step)
-        have = near >= 0
-        best[:, have] = np.maximum(best[:, have], values[:, near[have]])
-    total = np.zeros_like(best)
-    count = np.zeros(best.shape, dtype=np.uint8)
-    for steps in range(-REACH, REACH + 1):
-        theirs = trajectories.shifted(steps * trajectories.step)
-        ours = trajectories.nearest_of(anchors, theirs[anchors])
-        use, have = ours >= 0, theirs >= 0
-        total[np.ix_(use, have)] += best[np.ix_(ours[use], theirs[have])]
-        count[np.ix_(use, have)] += 1
+def _along(segment: Indices, at: Indices, steps: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+    """Anchors (q, k) so many steps (k,) from some (q,), and whether their segment has them."""
+    there = at[:, np.newaxis] + steps
+    inside = np.clip(there, 0, len(segment) - 1)
+    return inside, (inside == there) & (segment[inside] == segment[at][:, np.newaxis])
+
+
+def _sequence_scores(segment: Indices, own: Indices, best: Scores) -> Scores:
+    """Scores (r, a) of the sequences about anchors `own` (r,) and all; -inf where too short."""
+    total, count = np.zeros_like(best), np.zeros(best.shape, dtype=np.uint8)
+    theirs, inside = _along(segment, np.arange(len(segment)), _STEPS)
+    for column, steps in enumerate(_STEPS):
+        have = np.flatnonzero(inside[:, column])
+        rows = np.flatnonzero(inside[own, column])
+        total[np.ix_(rows, have)] += best[np.ix_(rows + steps, theirs[have, column])]
+        count[np.ix_(rows, have)] += 1
     scores = np.where(count >= _FEWEST, total / np.maximum(count, 1), -np.inf)
     return np.asarray(scores, dtype=np.float32)
 
 
-def _standardised(rows: Scores) -> Scores:
-    """Standardise by median and spread of each row, less the median of each column."""
-    middle = np.median(rows, axis=1, keepdims=True)
-    spread = 1.4826 * np.median(np.abs(rows - middle), axis=1, keepdims=True)
-    standard = (rows - middle) / np.maximum(spread, 1e-6)
-    return np.asarray(standard - np.median(standard, axis=0), dtype=np.float32)
-
-
-def _peaks(trajectories: Trajectories, anchor: int, scores: np.ndarray) -> Iterator[int]:
+def _peaks(
+    segment: Indices, own: Indices, scores: Scores, apart: float
+) -> tuple[Indices, Indices]:
     """
-    Yield earlier images where the score of an anchor has its highest local maxima.
+    Find earlier anchors, more than `apart` steps away, where scores (r, a) have local maxima.
 
-    Those are the three highest of all, and the highest of each segment: many runs along one way
-    must not hide what a run along another one says.
+    Those are the three highest of each row, and the highest of each segment: many runs along one
+    way must not hide what a run along another one says. Returns rows (m,) and anchors (m,).
     """
-    segment, travel = trajectories.segment, trajectories.travel
-    near = (segment == segment[anchor]) & (
-        np.abs(travel - travel[anchor]) < MIN_LOOP * max(1.0, trajectories.step)
-    )
-    usable = np.where(near, -np.inf, scores)
-    usable[anchor:] = -np.inf
-    found: list[int] = []
-    for number in (None, None, None, *range(segment[anchor] + 1)):
-        members = slice(0, None) if number is None else trajectories.span(number)
-        best = int(np.argmax(usable[members])) + members.start
-        # unrelated sequences have 0 and a spread of about 1
-        if not usable[best] > 1.5 or (number is not None and number in segment[found]):
-            continue
-        close = (segment == segment[best]) & (
-            np.abs(travel - travel[best]) < 3.0 * trajectories.step
-        )
-        if scores[close & ~near].max() <= usable[best]:
-            found.append(best)
-        usable[close] = -np.inf
-    yield from found
+    # unrelated sequences have 0 and a spread of about 1
+    peak = (scores > 1.5) & (scores == maximum_filter1d(scores, 5, axis=1))
+    rows, columns = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
+    for row, here in enumerate(own):
+        found = np.flatnonzero(peak[row, :here])
+        found = found[(segment[found] != segment[here]) | (here - found >= apart)]
+        found = found[np.argsort(-scores[row, found], kind='stable')]
+        of_segments = np.unique(segment[found], return_index=True)[1]
+        columns.append(found[np.union1d(of_segments, np.arange(min(3, len(found))))])
+        rows.append(np.full(len(columns[-1]), row))
+    return np.concatenate(rows), np.concatenate(columns)
 
 
-def _same_shape(trajectories: Trajectories, first: int, second: int) -> bool:
-    """Whether the trajectories about two images have the same shape, by the odometry."""
-    steps = trajectories.step * np.arange(-REACH, REACH + 1)
-    ours, theirs = (
-        trajectories.at_travel(
-            int(trajectories.segment[image]), trajectories.travel[image] + steps
-        )
-        for image in (first, second)
-    )
-    both = (ours >= 0) & (theirs >= 0)
-    if both.sum() < _FEWEST:
-        return False
-    poses = trajectories.odometry
+def _same_shape(
+    trajectories: Trajectories, anchors: Indices, first: Indices, second: Indices
+) -> NDArray[np.bool_]:
+    """Whether the trajectories about pairs of anchors (m,) are alike in shape, by the odometry."""
+    poses, segment = trajectories.odometry[anchors], trajectories.segment[anchors]
+    (ours, have), (theirs, also) = (_along(segment, at, _STEPS) for at in (first, second))
+    both = have & also
     apart = se2.between(
-        se2.between(poses[first], poses[ours[both]]),
-        se2.between(poses[second], poses[theirs[both]]),
+        se2.between(poses[first][:, np.newaxis], poses[ours]),
+        se2.between(poses[second][:, np.newaxis], poses[theirs]),
     )
     # a part of a step, and a share of the travel for the scales of the two odometries
-    room = 0.6 * trajectories.step + 0.12 * np.abs(steps[both])
-    heading = np.abs(apart[:, 2] - np.median(apart[:, 2]))
-    return bool(np.mean((np.hypot(*apart[:, :2].T) < room) & (heading < 0.35)) > 0.8)
+    room = trajectories.step * (0.6 + 0.12 * np.abs(_STEPS))
+    turned = np.where(both, apart[..., 2], np.nan)
+    turned -= np.nanmedian(turned, axis=1, keepdims=True)
+    fits = both & (np.hypot(apart[..., 0], apart[..., 1]) < room) & (np.abs(turned) < 0.35)
+    return np.asarray(fits.sum(axis=1) > 0.8 * both.sum(axis=1))
 
 
-def _chains(
-    trajectories: Trajectories, anchors: Indices, found: list[tuple[int, int, float]]
-) -> Indices:
-    """Return the chain (m,) of each proposal (row, image, score)."""
-    segment, travel = trajectories.segment, trajectories.travel
-    names = np.arange(len(found))
-    of_row: dict[int, list[int]] = {}
-    for number, (row, image, _) in enumerate(found):
-        of_row.setdefault(row, []).append(number)
-        for other in of_row.get(row - 1, ()):
-            before, place = anchors[row - 1], found[other][1]
-            advance = travel[[anchors[row], image]] - travel[[before, place]]
-            same = segment[before] == segment[anchors[row]] and segment[place] == segment[image]
-            if same and abs(advance[0] - advance[1]) < 0.75 * trajectories.step:
-                names[number] = names[other]
+def _chains(segment: Indices, first: Indices, second: Indices) -> Indices:
+    """Return the chain (m,) of each pair of anchors, which are ordered by the first."""
+    names, known = np.arange(len(first)), dict[tuple[int, ...], int]()
+    for number, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+        of = int(segment[a]), int(segment[b])
+        # the advance of both sides is the same but for what rounding to steps makes of it
+        for before in (b - 1, b - 2, b):
+            if (*of, a - 1, before) in known:
+                names[number] = known[(*of, a - 1, before)]
                 break
+        known[(*of, a, b)] = int(names[number])
     return names
 
 
 def _aligned(
-    trajectories: Trajectories, anchors: Indices, rows: Scores, row: int, image: int
+    trajectories: Trajectories, anchors: Indices, values: Scores, row: int, pair: list[int]
 ) -> FloatArray:
-    """Pose (3,) of an anchor in the frame of an image, where their sequences fit best."""
-    travel, anchor = trajectories.travel, int(anchors[row])
-    span = trajectories.span(int(trajectories.segment[image]))
-    steps = trajectories.step * np.arange(-REACH, REACH + 1)
-    ours = trajectories.at_travel(int(trajectories.segment[anchor]), travel[anchor] + steps)
-    at = trajectories.nearest_of(anchors, ours)
-    at = at[at >= 0]
-    shifts = np.asarray(trajectories.step * np.arange(-6, 7) / 4.0, dtype=np.float64)
+    """Pose (3,) of the first of two anchors, whose row it is, in the frame of the second one."""
+    travel, odometry = trajectories.travel, trajectories.odometry
+    first, second = anchors[list(pair)]
+    span = trajectories.span(int(trajectories.segment[second]))
+    along, have = _along(trajectories.segment[anchors], np.array(pair[:1]), _STEPS)
+    shifts = trajectories.step * np.arange(-6, 7) / 4.0
     fits = np.zeros(len(shifts))
-    for number, ahead in zip(at, travel[anchors[at]] - travel[anchor], strict=True):
-        fits += np.interp(travel[image] + ahead + shifts, travel[span], rows[number, span])
-    target = travel[image] + _peak_of(shifts, fits)
-    place = _pose_at(travel[span], trajectories.odometry[span], target)
-    return se2.between(trajectories.odometry[image], place)
-
-
-def _peak_of(shifts: FloatArray, fits: FloatArray) -> float:
-    """Return the maximum of the parabola through the largest value and its neighbours."""
+    for steps, image in zip(_STEPS[have[0]], anchors[along[have]], strict=True):
+        wanted = travel[second] + travel[image] - travel[first] + shifts
+        fits += np.interp(wanted, travel[span], values[row + steps, span])
+    # the maximum of the parabola through the largest value and its neighbours
     best = int(np.clip(np.argmax(fits), 1, len(fits) - 2))
-    left, middle, right = fits[best - 1], fits[best], fits[best + 1]
+    left, middle, right = fits[best - 1 : best + 2]
     curvature = left - 2.0 * middle + right
     offset = 0.5 * (left - right) / curvature if curvature < 0.0 else 0.0
-    return float(shifts[best] + np.clip(offset, -1.0, 1.0) * (shifts[1] - shifts[0]))
-
-
-def _pose_at(travel: FloatArray, poses: FloatArray, wanted: float) -> FloatArray:
-    """Pose (3,) at a value of travel between those (k,) of poses (k, 3)."""
-    after = int(np.clip(np.searchsorted(travel, wanted), 1, len(travel) - 1))
-    gap = travel[after] - travel[after - 1]
-    share = np.clip((wanted - travel[after - 1]) / gap, 0.0, 1.0) if gap > 0.0 else 0.0
-    return se2.compose(poses[after - 1], share * se2.between(poses[after - 1], poses[after]))
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """The images (n,) of a map, and the view of the camera that took them."""
-
-    images: Sequence[LoadableImage]
-    view: View
-    workers: Workers
+    shift = shifts[best] + np.clip(offset, -1.0, 1.0) * (shifts[1] - shifts[0])
+    away = se2.between(odometry[second], odometry[span])
+    return np.array([np.interp(travel[second] + shift, travel[span], one) for one in away.T])
 
 
 def measure_closures(
     trajectories: Trajectories,
     closures: Closures,
     parameters: FloatArray,
-    pictures: Pictures,
-    progress: Progress,
+    images: Sequence[LoadableImage],
+    view: View,
+    progress: Progress = silent,
+    workers: Workers | None = None,
 ) -> Closures:
     """
     Measure the relative poses of closures, where their images show enough; these are `seen`.
 
-    `parameters`: (6,) of the odometry, as far as they are known.
+    `parameters`: (7,) of the odometry, as far as they are known. `images`: (n,) of the
+    trajectories, by a camera with that `view`.
     """
     if not len(closures):
         return closures
     chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
-    images = [pictures.images[int(image)] for image in needed]
     detected: list[Corners] = gathered(
-        pictures.workers,
+        workers or Workers(),
         _all_corners,
-        batches(images, 32),
-        lambda done: progress('finding points', done, len(images)),
+        batches([images[int(image)] for image in needed], 32),
+        lambda done: progress('finding points', done, len(needed)),
     )
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
@@ -298,7 +255,7 @@ def measure_closures(
         ours = corners[int(closures.first[number])]
         matches = [matched(corners[int(image)], ours) for image in about]
         ways = se2.between(poses[about], poses[closures.second[number]])
-        found = find_pose(matches, ways, pictures.view, relative[number])
+        found = find_pose(matches, ways, view, relative[number])
         if found is not None:
             relative[number], seen[number] = found, True
         progress('looking at closures', done + 1, len(chosen))
@@ -369,8 +326,8 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
 def _beside(trajectories: Trajectories, image: int) -> Indices:
     """Images of the same segment before and behind an image."""
     travel = trajectories.travel[image] + trajectories.step * np.array([-2.0, -1.0, 1.0, 2.0])
-    found = trajectories.at_travel(int(trajectories.segment[image]), travel)
-    return found[found >= 0]
+    found = np.unique(trajectories.at_travel(int(trajectories.segment[image]), travel))
+    return np.asarray(found[found != image])
 
 
 def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:

@@ -1,7 +1,7 @@
 """
 The motion between images by an odometry with systematic errors.
 
-The parameters p (6,), see `calibration`, are to first order: offset, mounting, scales, drift.
+The parameters p (7,), see `calibration`, are to first order: offset, mounting, scales, drift.
 The motion from image t to image t + 1 of a segment is the odometry's increment u_t plus J(u_t) p,
 with random noise whose variances grow with the distance.
 
@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 import itertools
+from typing import NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.localization import calibration
-from kbr_localization.localization.calibration import twists
+from kbr_localization.localization.calibration import moved_with_effects, NAMES, SIZE, twists
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import MotionNoise
@@ -43,23 +43,17 @@ import numpy as np
 
 _FLOOR = 1e-8  # rad², so that a standing robot has some variance
 
-NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
-"""Parameters of a robot that does not move sideways."""
-PARAMETERS = len(NAMES)
-IN_CALIBRATION = [calibration.NAMES.index(name) for name in NAMES]
-"""Their indices among the errors of a calibration."""
-ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
+OFFSET, SCALE, DRIFT = map(NAMES.index, ('offset_x', 'forward_scale', 'drift'))
+"""The scale is not observable from loop closures: they hold in a scaled map as well."""
+ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
-RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004])
+RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004, 0.004])
 """The same between runs of one robot: tyres, load, floor; the offset stays."""
-OFFSET = NAMES.index('offset_x')
-SCALE = NAMES.index('forward_scale')
-"""Not observable from loop closures: they hold in a scaled map as well."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The noise of an odometry, and mean (6,) and standard deviations (6,) of its parameters."""
+    """The noise of an odometry, and mean (7,) and standard deviations (7,) of its parameters."""
 
     noise: MotionNoise
     mean: FloatArray
@@ -68,18 +62,17 @@ class Prior:
     @staticmethod
     def unknown() -> Prior:
         """Return what is known of any robot."""
-        return Prior(MotionNoise.default(), np.zeros(PARAMETERS), ROBOT)
+        return Prior(MotionNoise.default(), np.zeros(SIZE), ROBOT)
 
 
 def jacobians(increments: FloatArray) -> FloatArray:
-    """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
-    _, effects = calibration.moved_with_effects(increments, np.zeros(calibration.SIZE))
-    return se2.rotation(increments[:, 2]) @ effects[..., IN_CALIBRATION]
+    """J (m, 3, 7) of odometry increments (m, 3): change of the motion by each parameter."""
+    return se2.rotation(increments[:, 2]) @ moved_with_effects(increments, np.zeros(SIZE))[1]
 
 
 def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
     """
-    Poses (n, 3) by the odometry corrected for parameters (6,), each segment from its own origin.
+    Poses (n, 3) by the odometry corrected for parameters (7,), each segment from its own origin.
 
     Poses of fixed segments stay.
     """
@@ -132,13 +125,11 @@ class Wander:
         return np.stack([position, position, heading], axis=-1)[:, :, np.newaxis] * np.eye(3)
 
 
-@dataclass(frozen=True)
-class Watched:
-    """The `images` (n,) of a map, points that were `followed` between them, and who did it."""
+class Watched(NamedTuple):
+    """The `images` (n,) of a map, and points that were `followed` from each to the next one."""
 
     images: Sequence[LoadableImage]
     followed: Points
-    workers: Workers
 
 
 @dataclass(frozen=True)
@@ -146,33 +137,30 @@ class CorrectedOdometry:
     """
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
-    `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
-    those on which the camera saw the turn. `view`: of that camera, None where it told nothing.
+    `drift`: radians per metre that were taken out. `share`: of the ways between images, those on
+    which the camera saw the turn. `view`: of that camera, None where it told nothing.
     """
 
     odometry: FloatArray
-    drift: FloatArray
     prior: Prior
+    drift: float = 0.0
     share: float = 0.0
     view: View | None = None
 
-    def summary(self, base: bool = False) -> list[str]:
+    def summary(self, base: bool) -> list[str]:
         """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
         lines = []
         if self.share:
-            found = ', '.join(f'{value:+.4f}' for value in self.drift)
             lines.append(
                 f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn '
-                f'by {found} rad per metre too much'
+                f'by {self.drift:+.4f} rad per metre too much'
             )
-        deviation = float(self.prior.deviations[OFFSET])
+        offset, deviation = self.prior.mean[OFFSET], self.prior.deviations[OFFSET]
         if deviation < ROBOT[OFFSET]:
-            offset = float(self.prior.mean[OFFSET])
-            side = 'behind' if offset > 0.0 else 'ahead of'
             lines.append(
-                f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
-                f'tells, give or take {deviation:.2f} m: the poses are those of '
-                + ('that point' if base else 'the camera')
+                f'the camera is {abs(offset):.2f} m {"behind" if offset > 0.0 else "ahead of"} '
+                f'the point whose way the odometry tells, give or take {deviation:.2f} m: the '
+                f'poses are those of {"that point" if base else "the camera"}'
             )
         elif base:
             lines.append(
@@ -201,11 +189,10 @@ def watch(
         of_run = described.stamps_ns[described.run_index == number]
         images += [at[int(stamp)] for stamp in of_run]
     report = partial(progress or silent, 'following points')
-    workers = workers or Workers()
-    flows = follow_images(images, report, workers)
+    flows = follow_images(images, report, workers or Workers())
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Watched(images, Points.of(flows), workers)
+    return Watched(images, Points.of(flows))
 
 
 def follow_images(
@@ -234,59 +221,31 @@ def correct_headings(
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
-    Without points, or where too few images of each run have some, the odometry is not
-    corrected; nor is it where points and odometry turn differently, as with a camera that looks
-    aside or is upside down.
-    A run of which too few have some has the drift of the others taken out.
+    Without points, or where too few images have some, the odometry is not corrected; nor is it
+    where points and odometry turn differently, as with a camera that looks aside or is upside
+    down. All runs have one drift taken out, also those without points.
     """
-    runs = int(run.max()) + 1
-    unknown = CorrectedOdometry(odometry, np.zeros(runs), Prior.unknown())
-    steps = se2.between(odometry[:-1], odometry[1:])
-    of_run = np.where(np.diff(run) == 0, run[:-1], -1)
-    view, seen = _seen(points, steps, of_run < 0)
-    members = [np.flatnonzero(of_run == number) for number in range(runs)]
-    if seen is None:
-        return unknown
-    noise, corrected = MotionNoise.default(), odometry.copy()
-    laws = [noise.variances(steps[some])[:, 2] + _FLOOR for some in members]
-    fused = {
-        number: _fused(steps[some], seen.some(some), laws[number])
-        for number, some in enumerate(members)
-        if np.isfinite(seen.angle[some]).sum() >= 30
-    }
-    if not fused:
-        return unknown
-    # of a run with too few points
-    drifts, uncertain = np.array([drift for *_, drift in fused.values()]).T
-    usual = float(drifts.mean()), float(np.hypot(uncertain.max(), RUN[-1]))
-    before, after, found = 0.0, 0.0, []
-    for number, (some, law) in enumerate(zip(members, laws, strict=True)):
-        unseen = steps[some, 2] - usual[0] * np.hypot(*steps[some, :2].T), law, usual
-        turns, variances, drift = fused.get(number, unseen)
-        own = np.column_stack([steps[some, :2], turns])
-        images = np.flatnonzero(run == number)
-        corrected[images] = se2.chain(odometry[images[0]], own)
-        before, after = before + law.sum(), after + variances.sum()
-        found.append(drift)
-    values, deviations = np.array(found).T
-    if np.abs(values).max() > 3.0 * ROBOT[-1]:
-        return unknown
-    share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
-    prior = _prior(noise, after / before, float(deviations.max()), view)
-    return CorrectedOdometry(corrected, values, prior, share, view)
-
-
-def _prior(noise: MotionNoise, share: float, drift: float, view: View) -> Prior:
-    """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
-    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
+    steps, noise = se2.between(odometry[:-1], odometry[1:]), MotionNoise.default()
+    inside = np.flatnonzero(np.diff(run) == 0)
+    view, turns = _seen(points, steps, np.diff(run) != 0)
+    own, law = steps[inside], noise.variances(steps[inside])[:, 2] + _FLOOR
+    share = 0.0 if turns is None else float(np.isfinite(turns.angle[inside]).mean())
+    if turns is None or share * len(inside) < 30:
+        return CorrectedOdometry(odometry, Prior.unknown())
+    fused, variances, drift, deviation = _fused(own, turns.some(inside), law)
+    if abs(drift) > 3.0 * ROBOT[DRIFT]:
+        return CorrectedOdometry(odometry, Prior.unknown())
+    steps[inside, 2] = fused
+    mean, deviations = np.zeros(SIZE), ROBOT.copy()
     # the camera itself may seem to turn by 0.002 rad/m, and to be 0.03 m elsewhere
-    deviations[-1] = min(float(np.hypot(drift, 0.002)), ROBOT[-1])
+    deviations[DRIFT] = min(float(np.hypot(deviation, 0.002)), ROBOT[DRIFT])
     spread = float(np.hypot(view.deviation, 0.03))
     if spread < ROBOT[OFFSET]:
         mean[OFFSET], deviations[OFFSET] = view.offset, spread
-    less = np.array([1.0, 1.0, share])
+    less = np.array([1.0, 1.0, variances.sum() / law.sum()])
     noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
-    return Prior(noise, mean, deviations)
+    prior = Prior(noise, mean, deviations)
+    return CorrectedOdometry(se2.chain(odometry[0], steps), prior, drift, share, view)
 
 
 def _seen(
@@ -312,19 +271,20 @@ def _seen(
 
 def _fused(
     steps: FloatArray, seen: Turns, law: FloatArray
-) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
+) -> tuple[FloatArray, FloatArray, float, float]:
     """
     Find turns (m,) by wheels and camera, their variances (m,), and the wheels' drift.
 
     `law`: (m,) variances of the wheels' turns. The camera's is what both differ by beyond that.
+    Also returns the drift's standard deviation.
     """
     metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
     # a robust line through the origin, with the prior of robots
     slope, information = robust_line(metres[known, np.newaxis], differ[known])
-    of_line, usual = float(information[0, 0]), ROBOT[-1] ** -2
-    drift = float(slope[0]) * of_line / (of_line + usual), float((of_line + usual) ** -0.5)
-    differ -= drift[0] * metres
+    of_line, usual = float(information[0, 0]), ROBOT[DRIFT] ** -2
+    drift, deviation = float(slope[0]) * of_line / (of_line + usual), (of_line + usual) ** -0.5
+    differ -= drift * metres
     spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2
     least = max(spread - float(np.median(law[known])), 0.1 * spread, _FLOOR)
     relative = np.where(known, seen.deviation / np.median(seen.deviation[known]), 1.0)
@@ -336,5 +296,5 @@ def _fused(
     sure = (seen.agreeing >= 20) & (seen.share > 0.6) & (np.abs(steps[:, 2]) < 0.2)
     weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
     weight[~known] = 0.0
-    turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
-    return turns, np.where(weight > 0.0, weight * camera, law), drift
+    turns = steps[:, 2] - drift * metres - np.where(known, weight * differ, 0.0)
+    return turns, np.where(weight > 0.0, weight * camera, law), drift, deviation

@@ -86,45 +86,24 @@ class Trajectories:
         return slice(*np.searchsorted(self.segment, [segment, segment + 1]).tolist())
 
     def at_travel(self, segment: int, travel: FloatArray) -> Indices:
-        """Images of a segment nearest to values of travel (q,); -1 beyond its ends."""
+        """Images of a segment nearest to values of travel (q,); at its ends for those beyond."""
         span = self.span(segment)
-        known = self.travel[span]
-        nearest = _nearest(known, travel)
-        room = 0.5 * self.step
-        inside = (travel >= known[0] - room) & (travel <= known[-1] + room)
-        return np.where(inside, span.start + nearest, -1)
+        images = np.arange(span.start, span.stop)
+        return np.rint(np.interp(travel, self.travel[span], images)).astype(np.intp)
 
-    def shifted(self, metres: float) -> Indices:
-        """Image (n,) so much travel further along the segment of each one; -1 beyond its ends."""
-        spans = [(number, self.span(number)) for number in range(len(self.run_of_segment))]
-        return np.concatenate([self.at_travel(n, self.travel[s] + metres) for n, s in spans])
+    def subset(self, images: Indices) -> Trajectories:
+        """Return the trajectories of all images (m,) of some of the segments."""
+        segments, segment = np.unique(self.segment[images], return_inverse=True)
+        rest = self.run_of_segment[segments], self.fixed[segments]
+        return Trajectories(self.odometry[images], segment, *rest)
 
-    def node_of(self, anchors: Indices, images: Indices) -> Indices:
-        """Position in `anchors` of the one nearest to each image (q,) along its segment."""
-        key = self.travel + 2.0 * (self.travel.max() + 1.0) * self.segment
-        return _nearest(key[anchors], key[images])
-
-    def nearest_of(self, anchors: Indices, images: Indices) -> Indices:
-        """Return the same, but -1 where that is too far and for images that are -1."""
-        node = self.node_of(anchors, np.maximum(images, 0))
-        near = self.segment[anchors[node]] == self.segment[images]
-        near &= np.abs(self.travel[anchors[node]] - self.travel[images]) < 0.75 * self.step
-        return np.where((images >= 0) & near, node, -1)
-
-    def anchors(self) -> Indices:
-        """Images (a,) about a step of travel apart, of all segments that are not fixed."""
-        found = [np.zeros(0, dtype=np.intp)]
-        for number in np.flatnonzero(~self.fixed).tolist():
-            end = float(self.travel[self.span(number)].max(initial=0.0))
-            found.append(self.at_travel(number, np.arange(0.0, end + 1e-9, self.step)))
-        return np.unique(np.concatenate(found))
-
-
-def _nearest(known: FloatArray, wanted: FloatArray) -> Indices:
-    """Positions (q,) of the nearest of increasing values (n,)."""
-    after = np.clip(np.searchsorted(known, wanted), min(1, len(known) - 1), len(known) - 1)
-    before = np.maximum(after - 1, 0)
-    return np.where(wanted - known[before] <= known[after] - wanted, before, after)
+    def every_step(self, shift: float = 0.0) -> Indices:
+        """Images (a,) nearest to each step of travel along segments, `shift` metres further."""
+        found = []
+        for number in range(len(self.run_of_segment)):
+            end = float(self.travel[self.span(number)][-1])
+            found.append(self.at_travel(number, np.arange(0.0, end + 1e-9, self.step) + shift))
+        return np.concatenate(found)
 
 
 @dataclass(frozen=True)
@@ -177,43 +156,27 @@ def carried_places(
     images before and the first after have to be as unlike each other as images of different places
     are.
     """
-    steps = se2.between(odometry[:-1], odometry[1:])
-    still = np.all(np.abs(steps) < 0.05, axis=1) & (np.diff(run) == 0)
-    before_it, after_it = np.append(-1, run[:-1]), np.append(run[1:], -1)
-    candidates = [
-        image
-        for start, end in _spans(still)
-        for image in range(start + 1, end + 1)
-        # there are images of its run to be compared: one before it stood, two from the change on
-        if before_it[start] == run[start] == after_it[image]
-    ]
-    if not candidates:
+    steps, n = se2.between(odometry[:-1], odometry[1:]), len(run)
+    still = np.append(False, np.all(np.abs(steps) < 0.05, axis=1) & (np.diff(run) == 0))
+    stopped = np.maximum.accumulate(np.where(still, 0, np.arange(n)))  # where it began to stand
+    # images of its run to be compared: one before it stood, two from the change on
+    inside = still & (stopped > 0) & (run[stopped - 1] == run) & (np.append(run[1:], -1) == run)
+    if not inside.any():
         return []
-    limit = _unrelated(describer, descriptors)
+    # nine of ten pairs of images far apart are less alike
+    chosen = np.random.default_rng(0).integers(n, size=(2, 20))
+    values = describer.cross_gram(descriptors[chosen[0]], descriptors[chosen[1]])
+    apart = np.abs(chosen[0][:, np.newaxis] - chosen[1]) > 0.1 * n
+    limit = float(np.quantile(values[apart], 0.9)) if apart.any() else 0.0
     found = []
-    for image in candidates:
-        near = np.arange(max(image - _BESIDE, 0), min(image + _BESIDE, len(run)))
+    for image in np.flatnonzero(inside).tolist():
+        near = np.arange(max(image - _BESIDE, 0), min(image + _BESIDE, n))
         near = near[run[near] == run[image]]
         before, after = descriptors[near[near < image]], descriptors[near[near >= image]]
         values = describer.cross_gram(before, after)
         if values[-2:, :2].mean() < limit and values.mean() < limit:
             found.append(Cut(image, 'its view changes while the odometry stands still'))
     return found
-
-
-def _spans(still: np.ndarray) -> list[tuple[int, int]]:
-    """First and last image of each stretch in which the robot stands."""
-    padded = np.concatenate([[False], still, [False]]).astype(np.int8)
-    change = np.diff(padded)
-    return list(zip(np.flatnonzero(change == 1), np.flatnonzero(change == -1), strict=True))
-
-
-def _unrelated(describer: Describer, descriptors: np.ndarray) -> float:
-    """Kernel value that nine of ten pairs of images far apart are below."""
-    chosen = np.random.default_rng(0).integers(len(descriptors), size=(2, 20))
-    values = describer.cross_gram(descriptors[chosen[0]], descriptors[chosen[1]])
-    apart = np.abs(chosen[0][:, np.newaxis] - chosen[1]) > 0.1 * len(descriptors)
-    return float(np.quantile(values[apart], 0.9)) if apart.any() else 0.0
 
 
 def segment_numbers(run: Indices, cuts: list[int]) -> tuple[Indices, Indices]:
@@ -233,18 +196,12 @@ def map_segments(kernel_map: KernelMap) -> tuple[Indices, Indices]:
     return segment, kernel_map.run_index[first].astype(np.intp)
 
 
-def beside_map(
-    kernel_map: KernelMap, poses: FloatArray, odometry: FloatArray, segment: Indices, run: Indices
-) -> Trajectories:
-    """
-    Return trajectories of a map's images at fixed poses (n, 3), and of others behind them.
-
-    `odometry`: (m, 3) of the others, `segment`: (m,) and `run`: (p,), numbered from 0.
-    """
-    fixed, runs = map_segments(kernel_map)
+def beside_map(kernel_map: KernelMap, poses: FloatArray, others: Trajectories) -> Trajectories:
+    """Return trajectories of a map's images at fixed poses (n, 3), and of others behind them."""
+    segment, runs = map_segments(kernel_map)
     return Trajectories(
-        np.concatenate([poses, odometry]),
-        np.concatenate([fixed, segment + len(runs)]),
-        np.concatenate([runs, run + len(kernel_map.run_names)]),
-        np.arange(len(runs) + len(run)) < len(runs),
+        np.concatenate([poses, others.odometry]),
+        np.concatenate([segment, others.segment + len(runs)]),
+        np.concatenate([runs, others.run_of_segment + len(kernel_map.run_names)]),
+        np.arange(len(runs) + len(others.run_of_segment)) < len(runs),
     )
