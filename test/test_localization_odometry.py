@@ -22,17 +22,15 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import (
     calibrate_run,
     combined,
-    fit_variance,
-    measure_odometry,
-    MotionNoise,
-    variance_between,
-)
-from kbr_localization.localization.odometry_delay import (
     common_delay,
+    fit_variance,
     is_late,
     LATE_S,
     measure_delay,
+    measure_odometry,
+    MotionNoise,
     put_right,
+    variance_between,
 )
 from map_helpers import TINY_VISION, TinyRun
 import numpy as np

@@ -20,11 +20,11 @@ from kbr_localization.localization.map.grow import make_thumbnail
 from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import run_faults
-from kbr_localization.localization.motion import measure_odometry
-from kbr_localization.localization.odometry_delay import (
+from kbr_localization.localization.motion import (
     common_delay,
     is_late,
     measure_delay,
+    measure_odometry,
     put_right,
 )
 from kbr_localization.progress import Progress, silent

@@ -42,7 +42,7 @@ FEWEST = 3
 """Known poses that tell a motion and whether it fits."""
 _SPREAD = 1.0  # metres that they have to lie apart, at least
 RELATIVE_NS = 10**9 * 10**7
-"""Times before that are of no clock: they count from some first image."""
+"""Typed times before that are of no clock: they count from the first image."""
 
 
 @dataclass(frozen=True)
@@ -120,21 +120,19 @@ def align(
     """
     Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
 
-    Stamps before `RELATIVE_NS` count from the map's first image, unless its images have such ones
-    themselves, of a simulated clock. Poses at times without images are left out.
-    Raises MapError when fewer than `FEWEST` are left.
+    Poses at times without images are left out. Raises MapError when fewer than `FEWEST` are left.
     """
-    simulated = bool(kernel_map.stamps_ns.min() < RELATIVE_NS)
-    stamps = stamps_ns if simulated else since_first_image(kernel_map, stamps_ns)
-    places = places_at(kernel_map, stamps)
+    places = places_at(kernel_map, stamps_ns)
     usable = np.isfinite(places[:, 0])
     if usable.sum() < FEWEST:
         first, last = kernel_map.stamps_ns.min() * 1e-9, kernel_map.stamps_ns.max() * 1e-9
         raise MapError(
-            f'{int(usable.sum())} of {len(stamps)} known poses are at times of the map: expected '
-            f'{FEWEST} or more; its images span [{first:.3f}, {last:.3f}] s'
+            f'{int(usable.sum())} of {len(stamps_ns)} known poses are at times of the map, and of '
+            f'one of its runs only: expected {FEWEST} or more; its images span [{first:.3f}, '
+            f'{last:.3f}] s; of runs that share a clock that was reset, align a map of one, then '
+            'add the other by `kbr map extend`'
         )
-    found = fitted(stamps[usable], places[usable], known[usable], scaled)
+    found = fitted(stamps_ns[usable], places[usable], known[usable], scaled)
     found = replace(found, left_out=int(np.sum(~usable)))
     return move_map(kernel_map, found.motion, found.scale), found
 
@@ -149,7 +147,7 @@ def fitted(
 
 
 def since_first_image(kernel_map: KernelMap, stamps_ns: StampArray) -> StampArray:
-    """Return stamps (k,), of which those before `RELATIVE_NS` count from the first image."""
+    """Return typed stamps (k,), of which those before `RELATIVE_NS` count from the first image."""
     first = int(kernel_map.stamps_ns.min())
     return np.where(stamps_ns < RELATIVE_NS, first + stamps_ns, stamps_ns)
 
@@ -195,12 +193,11 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     """
     Poses (k, 3) of the map at stamps (k,): of an image or between two of a run, else NaN.
 
-    Images that were added while localizing are no run. Raises MapError where two runs were at the
-    same time at different places.
+    NaN also where two runs were at the same time at different places, as of a clock that was
+    reset. Images that were added while localizing are no run.
     """
-    result, run_of = np.full((len(stamps_ns), 3), np.nan), np.zeros(len(stamps_ns), dtype=np.intp)
-    driven = ~grown(kernel_map)
-    for run in range(len(kernel_map.run_names)):
+    result, driven = np.full((len(stamps_ns), 3), np.nan), ~grown(kernel_map)
+    for run in np.unique(kernel_map.run_index):
         members = np.flatnonzero((kernel_map.run_index == run) & driven)
         if members.size < 2:
             continue
@@ -211,21 +208,11 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
         # at the ends of a gap only the poses of images are known
         gap = max(2e9, 5.0 * float(np.median(np.diff(known))))
         inside &= (known[after] - known[after - 1] <= gap) | np.isin(stamps_ns, known)
-        if not inside.any():
-            continue
-        found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
-        # a comparison with NaN is false
-        apart = np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD
-        if apart.any():
-            at = int(np.flatnonzero(inside)[apart][0])
-            names = kernel_map.run_names[run_of[at]], kernel_map.run_names[run]
-            raise MapError(
-                f'at {stamps_ns[at] * 1e-9:.3f} s the map has images of {names[0]} and, at '
-                f'another place, of {names[1]}, as of a clock that was reset: which of them a '
-                'known pose belongs to is unknown; align a map of one of the runs, then add the '
-                'other by `kbr map extend`'
-            )
-        result[inside], run_of[inside] = found, run
+        if inside.any():
+            found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
+            # a comparison with NaN is false
+            found[np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD] = np.nan
+            result[inside] = found
     return result
 
 
@@ -248,7 +235,7 @@ def lines_of(alignment: Alignment) -> list[str]:
     if alignment.left_out:
         lines.append(
             f'{alignment.left_out} other known poses are left out: the map has no images of their '
-            'times'
+            'times, or at two places'
         )
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)

@@ -10,14 +10,13 @@ by more than a linear law knows, is searched on a grid for the largest consisten
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.mapping.loop_closure import Closures, MIN_LOOP, REACH
 from kbr_localization.localization.mapping.odometry_model import (
+    DRIFT,
     Prior,
     SCALE,
     tracks,
@@ -28,7 +27,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from scipy.optimize import least_squares
 
 DEVIATION = np.array([0.25, 0.25, 0.12])
 """Standard deviations of a closure along, across and in heading, before any is learnt."""
@@ -73,7 +71,7 @@ def agree(
     names = np.sort(_strongest(trajectories, closures, strengths, 600))
     few = np.flatnonzero(np.isin(names, _strongest(trajectories, closures, strengths, 200)))
     middles, strengths = _middles(trajectories, closures, names), strengths[names]
-    usual = prior.deviations[-1]
+    usual = prior.deviations[DRIFT]
     spread = np.append(prior.deviations[:-1], min(_DRIFT_STEP, usual))
     best, most = prior.mean, -np.inf
     for drift in _DRIFT_STEP * np.arange(-10, 11):
@@ -82,7 +80,7 @@ def agree(
             rings = _Rings(middles.select(few), trajectories, assumed)
             chosen = rings.largest_set(strengths[few])
             found = rings.parameters(chosen, prior)
-            weight = strengths[few][chosen].sum() - 0.5 * (found[-1] / usual) ** 2
+            weight = strengths[few][chosen].sum() - 0.5 * (found[DRIFT] / usual) ** 2
             if weight > most:
                 best, most = found, weight
     # deviations that the rings tell
@@ -131,31 +129,25 @@ class _Middles:
 
 def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> _Middles:
     """
-    Fit one closure to each chain, by the odometry along both of its sides.
+    Take the mean of each chain, its closures being carried to its middle by the odometry.
 
-    Each closure, carried to the middle, says where the one side is in the frame of the other; its
-    heading says little, all positions together say more.
+    Closures of a chain err alike, as their sequences share most of their images.
     """
-    rows, poses = [], trajectories.odometry
-    for name in names:
-        chain = closures.select(closures.chain == name)
-        middle = len(chain) // 2
-        first, second = int(chain.first[middle]), int(chain.second[middle])
-        ours = se2.between(poses[first], poses[chain.first])
-        theirs = se2.between(poses[second], poses[chain.second])
-        places = se2.compose(theirs, chain.relative)  # of our images, in the frame of `second`
-
-        def missed(x: FloatArray, places: FloatArray, ours: FloatArray) -> FloatArray:
-            error = places - se2.compose(x, ours)
-            error[:, 2] = se2.wrap_angle(error[:, 2])
-            return np.asarray((error / DEVIATION).ravel())
-
-        found = least_squares(missed, chain.relative[middle], method='lm', args=(places, ours))
-        turn = se2.rotation(-found.x[2])
-        covariance = CORRELATED * np.linalg.inv(found.jac.T @ found.jac)
-        rows.append((first, second, found.x, turn @ covariance @ turn.T))
-    columns: list[Any] = [np.array(column) for column in zip(*rows, strict=True)]
-    return _Middles(*columns)
+    chains = closures.select(np.isin(closures.chain, names))
+    chains = chains.select(np.argsort(chains.chain, kind='stable'))
+    _, start, which, count = np.unique(
+        chains.chain, return_index=True, return_inverse=True, return_counts=True
+    )
+    middle, poses = start + count // 2, trajectories.odometry
+    first, second = chains.first[middle], chains.second[middle]
+    theirs = se2.between(poses[second[which]], poses[chains.second])
+    ours = se2.between(poses[chains.first], poses[first[which]])
+    relative = chains.relative[middle]
+    away = se2.compose(se2.compose(theirs, chains.relative), ours) - relative[which]
+    away[:, 2] = se2.wrap_angle(away[:, 2])
+    relative += np.add.reduceat(away, start) / count[:, np.newaxis]
+    covariance = (CORRELATED / count)[:, np.newaxis, np.newaxis] * np.diag(DEVIATION**2)
+    return _Middles(first, second, relative, covariance)
 
 
 class _Rings:
@@ -163,49 +155,49 @@ class _Rings:
 
     def __init__(self, middles: _Middles, trajectories: Trajectories, assumed: Prior) -> None:
         self.assumed, self.count = assumed, len(middles.first)
-        poses = tracks(trajectories, assumed.mean)
-        moved = [tracks(trajectories, assumed.mean + step) for step in _STEP * np.eye(SIZE)]
-        wander, body = Wander(trajectories, poses, assumed.noise), trajectories.body
+        self._body, self._at = trajectories.body, tracks(trajectories, assumed.mean)
+        steps = _STEP * np.eye(SIZE)
+        self._moved = [tracks(trajectories, assumed.mean + step) for step in steps]
+        self._wander = Wander(trajectories, self._at, assumed.noise)
         k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
-        ours, theirs = middles.select(i), middles.select(k)
+        ring = self._close(middles.select(i), middles.select(k))
+        self.errors, self.covariances, self.effects, self.closed, fits = ring
+        # alone a closure makes a ring with the odometry between its own images
+        nowhere = np.zeros((self.count, 3)), np.zeros((self.count, 3, 3))
+        self.possible = self._close(middles, _Middles(middles.first, middles.first, *nowhere))[-1]
+        pairs = fits.reshape(self.count, self.count)
+        self.consistent = pairs & pairs.T & self.possible & self.possible[:, np.newaxis]
 
-        def around(at: FloatArray) -> FloatArray:
-            """Misses (c * c, 3) of the rings, in the frame of their last image."""
+    def _close(
+        self, ours: _Middles, theirs: _Middles
+    ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_], NDArray[np.bool_]]:
+        """
+        Close rings of pairs (m,) of closures.
+
+        Their errors (m, 3) in the frame of the last image, covariances (m, 3, 3), derivatives
+        (m, 3, 7) by the parameters; whether there is a ring (m,), and whether it may be closed.
+        """
+
+        def error(at: FloatArray) -> FloatArray:
             back = se2.between(at[theirs.second], at[ours.second])
             onward = se2.between(at[ours.first], at[theirs.first])
             whole = se2.compose(se2.compose(back, ours.relative), onward)
             return se2.between(theirs.relative, whole)
 
-        def alone(at: FloatArray) -> FloatArray:
-            """Misses (c, 3) of closures by the odometry between their images."""
-            moved = se2.between(at[middles.second], at[middles.first])
-            return se2.between(middles.relative, moved)
-
-        onward = se2.between(poses[ours.first], poses[theirs.first])
-        carry = se2.adjoint(se2.inverse(onward))
-        self.covariances = carry @ ours.covariance @ np.swapaxes(carry, 1, 2) + theirs.covariance
-        self.covariances += wander.between(ours.first, theirs.first, theirs.first)
-        self.covariances += wander.between(ours.second, theirs.second, theirs.second)
-        self.errors, self.effects = _with_effects(around, poses, moved)
-        distance = self._distance(self.errors, self.covariances, self.effects)
-        self.closed = (body[ours.first] == body[theirs.first]) & (
-            body[ours.second] == body[theirs.second]
-        )
-        pairs = np.where(self.closed, distance < GATE, True).reshape(self.count, self.count)
-        own = middles.covariance + wander.between(middles.second, middles.first, middles.first)
-        misses, effects = _with_effects(alone, poses, moved)
-        apart = body[middles.first] != body[middles.second]
-        self.possible = apart | (self._distance(misses, own, effects) < GATE)
-        self.consistent = pairs & pairs.T & self.possible & self.possible[:, np.newaxis]
-
-    def _distance(
-        self, error: FloatArray, covariance: FloatArray, effects: FloatArray
-    ) -> FloatArray:
-        """Squared Mahalanobis distance (m,) of errors (m, 3), the parameters being uncertain."""
+        errors = error(self._at)
+        effects = np.stack([error(moved) for moved in self._moved], axis=-1) - errors[..., None]
+        effects[:, 2] = se2.wrap_angle(effects[:, 2])
+        effects /= _STEP
+        carry = se2.adjoint(se2.between(self._at[theirs.first], self._at[ours.first]))
+        covariances = carry @ ours.covariance @ np.swapaxes(carry, 1, 2) + theirs.covariance
+        covariances += self._wander.between(ours.first, theirs.first, theirs.first)
+        covariances += self._wander.between(ours.second, theirs.second, theirs.second)
         scaled = effects * self.assumed.deviations
-        total = covariance + scaled @ np.swapaxes(scaled, 1, 2)
-        solved = np.linalg.solve(total, error[:, :, np.newaxis])[:, :, 0]
-        return np.asarray(np.sum(error * solved, axis=1))
+        total = covariances + scaled @ np.swapaxes(scaled, 1, 2)
+        squared = np.sum(errors * np.linalg.solve(total, errors[..., None])[..., 0], axis=1)
+        closed = self._body[ours.first] == self._body[theirs.first]
+        closed &= self._body[ours.second] == self._body[theirs.second]
+        return errors, covariances, effects, closed, ~closed | (squared < GATE)
 
     def largest_set(self, strengths: FloatArray) -> Indices:
         """Find closures that may be true together, of large total strength (c,), greedily."""
@@ -236,31 +228,20 @@ class _Rings:
         use = self.closed & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
         if not use.any():
             return self.assumed.mean
-        information = np.linalg.inv(self.covariances[use])
-        error, effect = self.errors[use], self.effects[use]
-        known, change = np.diag(1.0 / prior.deviations**2), np.zeros(SIZE)
+        root = np.linalg.inv(np.linalg.cholesky(self.covariances[use]))
+        error = np.einsum('mij,mj->mi', root, self.errors[use])
+        effect, change = root @ self.effects[use], np.zeros(SIZE)
+        known = np.diag(1.0 / prior.deviations**2)
         for _ in range(5):
-            left = error + effect @ change
-            squared = np.einsum('mi,mij,mj->m', left, information, left)
-            weights = 1.0 / (1.0 + squared / GATE) / len(chosen)
-            projected = np.einsum('mki,mkj,m->mij', effect, information, weights)
-            normal = np.einsum('mij,mjk->ik', projected, effect) + known
-            right = np.einsum('mij,mj->i', projected, error)
+            squared = np.sum((error + effect @ change) ** 2, axis=1)
+            weighted = effect / ((1.0 + squared / GATE) * len(chosen))[:, np.newaxis, np.newaxis]
+            normal = np.einsum('mki,mkj->ij', weighted, effect) + known
+            right = np.einsum('mki,mk->i', weighted, error)
             right += known @ (self.assumed.mean - prior.mean)
             change = -np.linalg.solve(normal, right)
         result = self.assumed.mean + change
         result[SCALE] = 0.0
         return np.asarray(result)
-
-
-def _with_effects(
-    error: Callable[[FloatArray], FloatArray], poses: FloatArray, moved: list[FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Errors (m, 3) at poses, and their derivatives (m, 3, 7) by the parameters."""
-    found = error(poses)
-    change = np.stack([error(each) for each in moved], axis=-1) - found[:, :, np.newaxis]
-    change[:, 2] = se2.wrap_angle(change[:, 2])
-    return found, change / _STEP
 
 
 def _believed(

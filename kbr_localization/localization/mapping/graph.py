@@ -74,14 +74,13 @@ def settle(
     poses = first_guess(trajectories, closures, parameters)
     x = np.concatenate([poses.ravel(), np.tile(parameters, runs + 1)])
     x = graph.solve(x, np.ones(len(closures)))
-    for _ in range(2):
-        # let go of chains that do not fit
-        for _ in range(6):
-            x = graph.solve(x, graph.chain_weights(x), rounds=3)
-        x = graph.solve(x, graph.fitting(x))
-        kept = graph.fitting(x)
+    # let go of chains that do not fit
+    for _ in range(8):
+        x = graph.solve(x, graph.chain_weights(x), rounds=3)
+    x = graph.solve(x, graph.fitting(x))
+    kept = graph.fitting(x)
+    for _ in range(5):
         graph.learn(x, kept)
-    for _ in range(4):
         x = graph.solve(x, kept * graph.trust(x))
     return graph.solved(x, kept)
 
