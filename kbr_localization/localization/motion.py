@@ -369,7 +369,7 @@ def measure_delay(
         grid = about + np.linspace(-0.1, 0.1, 41)
         costs = np.sum(left(grid, some) ** 2, axis=1)
         at = int(np.clip(np.argmin(costs), 1, len(grid) - 2))
-        before, lowest, after = costs[at - 1 : at + 2]
+        before, lowest, after = costs[at - 1 : at + 2]  # noqa: E203
         bend = max(before - 2.0 * lowest + after, 1e-18)
         return float(grid[at] + 0.005 * np.clip(0.5 * (before - after) / bend, -1.0, 1.0))
 

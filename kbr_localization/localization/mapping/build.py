@@ -217,7 +217,7 @@ def _join(
         f'{own.run_names[run[image]]} is cut at {seconds[image]:.1f} s, {cuts[image].why}'
         for image in sorted(cuts)
     ]
-    kept = home[-len(own) :]
+    kept = home[-len(own) :]  # noqa: E203
     notes += _left_out(own, segment, kept, seconds, other)
     solved, record = _solve(trajectories, found, np.flatnonzero(home), corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)

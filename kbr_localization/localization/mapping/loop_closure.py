@@ -214,7 +214,7 @@ def _aligned(
         fits += np.interp(wanted, travel[span], values[row + steps, span])
     # the maximum of the parabola through the largest value and its neighbours
     best = int(np.clip(np.argmax(fits), 1, len(fits) - 2))
-    left, middle, right = fits[best - 1 : best + 2]
+    left, middle, right = fits[best - 1 : best + 2]  # noqa: E203
     curvature = left - 2.0 * middle + right
     offset = 0.5 * (left - right) / curvature if curvature < 0.0 else 0.0
     shift = shifts[best] + np.clip(offset, -1.0, 1.0) * (shifts[1] - shifts[0])
