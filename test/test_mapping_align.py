@@ -108,7 +108,7 @@ def test_a_time_at_which_two_runs_were_at_other_places_is_refused(bend):
         run_names=('one', 'two'),
     )
     known = se2.compose(FRAME, bend.poses)
-    with pytest.raises(MapError, match='2 of 30 known poses .* of one of its runs only'):
+    with pytest.raises(MapError, match=r'2 of 30 known poses .* of one of its runs only'):
         align(both, bend.stamps_ns, known)
     # of a run that was given twice it does not matter which of them is meant
     twice = replace(both, poses=np.tile(bend.poses, (2, 1)))
