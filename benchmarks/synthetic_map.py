@@ -24,7 +24,7 @@ from kbr_localization.vision import VisionConfig
 from kbr_localization.vision.local_descriptors import DenseSift
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
-from kbr_localization.vision.spatial_pyramid import Layout
+from kbr_localization.vision.spatial_pyramid import CELLS
 import numpy as np
 
 IMAGE_SHAPE = (480, 640)
@@ -46,10 +46,10 @@ class Corridors:
         rng = np.random.default_rng(seed)
         self.length = length
         self.row = max(10.0, float(np.sqrt(length * _ROW_DISTANCE)))
-        self.size = Layout(VISION.words, VISION.levels).size
+        self.size = CELLS * VISION.words
         words = rng.gamma(1.5, 1.0, VISION.words)
         cells = rng.gamma(6.0, 1.0 / 6.0, self.size)
-        self._common = (4.3 * np.tile(words, 4**VISION.levels) * cells).astype(np.float32)
+        self._common = (4.3 * np.tile(words, CELLS) * cells).astype(np.float32)
         self._table = rng.gamma(0.6, 1.0 / 0.6, _TABLE + self.size).astype(np.float32)
         # in eighths of a root count
         self._noise = (3.0 * rng.standard_normal(_TABLE + self.size)).astype(np.float32)

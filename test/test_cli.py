@@ -167,7 +167,7 @@ def test_words_are_taken_as_they_are_written():
         ('delta=true', r"'delta': expected float, got 'true' \(str\)"),
         ('odometry_calibration=maybe', "expected one of .*, got 'maybe'"),
         ('vision.words=7.5', r"'vision\.words': expected int"),
-        ('vision.word=10', r"'vision\.word': did you mean 'vision\.words'\? .* vision\.levels"),
+        ('vision.word=10', r"'vision\.word': did you mean 'vision\.words'\? .* vision\.blur"),
         ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),
         ('point=10', "'point': did you mean 'points'"),
         ('vision.network_file=x.onnx', 'no effect without vision.descriptor=onnx or learned'),

@@ -53,7 +53,7 @@ def test_a_descriptor_is_the_root_of_counts_over_the_mean_count_of_each_word(tre
     samples = 35 * 25 * len(IMAGES)
     config = replace(CONFIG, vocabulary_samples=samples, vocabulary_tree=tree, patch_components=0)
     describer, grid = fitted(config), PatchGrid(SHAPE, 24, 4)
-    sift, cells = DenseSift(grid, config.blur), cell_of(grid.centres, SHAPE, 1)
+    sift, cells = DenseSift(grid, config.blur), cell_of(grid.centres, SHAPE)
     patches = [sift.describe(describer.preparation.grey(image)) for image in IMAGES]
     weighting = rounded(sign_weighting(0.3), 2**-11)
     found = [describer.vocabulary.nearest(rounded(p @ weighting, 2**-11)) for p in patches]
@@ -108,6 +108,8 @@ def test_incomplete_and_damaged_states_are_refused(describer):
             describer_from_state(state | change)
     with pytest.raises(VisionError, match='word_weights: expected positive'):
         describer_from_state({**state, 'word_weights': np.zeros(200)})
+    with pytest.raises(VisionError, match='levels=2: expected 1; build the map again'):
+        describer_from_state({**state, 'levels': 2})
     with pytest.raises(ConfigurationError, match='words'):
         describer_from_state({**state, 'words': 0})
     del state['vocabulary']

@@ -77,67 +77,36 @@ def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
     np.testing.assert_array_equal(tree.nearest(queries), expected)
 
 
-def random_counts(rng, n, words, levels, patches):
-    shares = rng.dirichlet(np.full(4**levels * words, 0.3), size=n)
-    return np.stack([rng.multinomial(patches, share) for share in shares]).astype(np.uint16)
+def plain_kernel(a, b):
+    """Kernel of the roots (28,) of seven words in the cells of two images, cell by cell."""
+    total = np.zeros(3)
+    for level in (lambda cells: cells, lambda cells: np.sqrt(np.sum(cells**2, axis=1))):
+        one, two = (np.rint(level(roots.astype(float).reshape(2, 2, 7))) for roots in (a, b))
+        total += [np.minimum(one, two).sum(), one.sum(), two.sum()]
+    return total[0] / np.sqrt(total[1] * total[2])
 
 
-@pytest.mark.parametrize(('levels', 'strips'), [(1, 2), (2, 1), (2, 4), (3, 4), (3, 8)])
-def test_kernel_is_the_weighted_intersection_of_the_cells_of_all_levels(levels, strips):
-    """Against the plain definition: each cell of each level by itself. (2, 1) is the papers'."""
-    rng, layout, side = np.random.default_rng(8), spm.Layout(7, levels, strips), 2**levels
-    left, right = (random_counts(rng, n, 7, levels, 900) for n in (3, 40))
-    plain = np.zeros((3, 40))
-    for level in range(levels + 1):
-        rows, columns = max(2**level, strips), 2**level
-        cells = [
-            counts.reshape(-1, rows, side // rows, columns, side // columns, 7).sum(axis=(2, 4))
-            for counts in (left.astype(int), right.astype(int))
-        ]
-        shared = np.minimum(cells[0][:, np.newaxis], cells[1]).sum(axis=(2, 3, 4))
-        weight = 0.5**levels if level == 0 else 0.5 ** (levels - level + 1)
-        plain += weight * shared / 900
-    np.testing.assert_allclose(spm.cross_gram(left, right, layout), plain, atol=1e-6)
-    prepared = spm.PreparedImages(right, layout)
-    np.testing.assert_allclose(prepared.compared_with(left).T, plain, atol=1e-6)
+@pytest.mark.parametrize('largest', [40, 255])
+def test_kernel_is_the_intersection_of_the_roots_of_halves_and_cells(largest):
+    """A half of two cells of 255 has 361, beyond a byte."""
+    rng = np.random.default_rng(8)
+    left, right = (rng.integers(0, largest + 1, (n, 28), np.uint8) for n in (3, 90))
+    right[::2] = np.where(rng.random((45, 28)) < 0.5, largest, 0)
+    plain = [[plain_kernel(one, other) for other in right] for one in left]
+    np.testing.assert_allclose(spm.cross_gram(left, right), plain, atol=1e-12)
+    prepared = spm.PreparedImages(right)
+    np.testing.assert_allclose(prepared.compared_with(left).T, plain, atol=1e-12)
+    np.testing.assert_allclose(prepared.compared_with(left[1]), plain[1], atol=1e-12)
 
 
-def test_coarse_levels_of_roots_are_roots_of_sums():
-    """Against the kernel of the square roots of plain sums of counts, in eighths."""
-    rng, layout = np.random.default_rng(9), spm.Layout(7, 1, strips=2, rooted=True)
-    counts = rng.integers(0, 400, size=(30, 4 * 7))
-    kept = np.rint(8 * np.sqrt(counts)).astype(np.uint8)
-    fine = np.sqrt(counts)
-    strips = np.sqrt(counts.reshape(30, 2, 2, 7).sum(axis=2).reshape(30, -1))
-    total = 0.5 * (fine.sum(axis=1) + strips.sum(axis=1))
-    shared = [np.minimum(level[:, np.newaxis], level).sum(axis=2) for level in (fine, strips)]
-    plain = 0.5 * (shared[0] + shared[1]) / np.sqrt(np.outer(total, total))
-    gram = spm.cross_gram(kept, kept, layout)
-    np.testing.assert_allclose(gram, plain, atol=2e-3)
-    np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-12)
-
-
-@pytest.mark.parametrize('largest', [255, 65535, 100_000])
-def test_large_counts_do_not_overflow(largest):
-    """Sums beyond 16 bits, as of a huge image that is one blank wall."""
-    counts = np.full((3, 16 * 20), largest, dtype=np.min_scalar_type(largest))
-    counts[1, ::2] = 0
-    counts[2] = largest // 2
-    part = (largest // 2) / largest
-    expected = np.sqrt([[1.0, 0.5, part], [0.5, 1.0, 0.5 * part], [part, 0.5 * part, 1.0]])
-    layout = spm.Layout(20, 2)
-    np.testing.assert_allclose(spm.cross_gram(counts, counts, layout), expected, rtol=1e-4)
-
-
-def test_images_without_counts_and_empty_sets():
-    layout, counts = spm.Layout(20, 2), np.zeros((3, 16 * 20), dtype=np.uint8)
-    counts[0, 5] = 3
-    np.testing.assert_array_equal(spm.cross_gram(counts, counts, layout), np.diag([1.0, 0.0, 0.0]))
-    assert spm.cross_gram(counts[:0], counts, layout).shape == (0, 3)
-    assert spm.cross_gram(counts, counts[:0], layout).shape == (3, 0)
+def test_images_without_words_and_empty_sets():
+    roots = np.zeros((3, 80), dtype=np.uint8)
+    roots[0, 5] = 3
+    np.testing.assert_array_equal(spm.cross_gram(roots, roots), np.diag([1.0, 0.0, 0.0]))
+    assert spm.cross_gram(roots[:0], roots).shape == (0, 3)
+    assert spm.cross_gram(roots, roots[:0]).shape == (3, 0)
 
 
 def test_patches_are_counted_in_the_cell_they_lie_in():
-    centres = np.array([[8, 8], [631, 8], [8, 471], [631, 471], [320, 240]])
-    cells = spm.cell_of(centres, (480, 640), 2)
-    np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
+    centres = np.array([[8, 8], [319, 239], [631, 8], [8, 471], [631, 471], [320, 240]])
+    np.testing.assert_array_equal(spm.cell_of(centres, (480, 640)), [0, 0, 1, 2, 3, 3])

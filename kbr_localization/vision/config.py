@@ -60,19 +60,6 @@ class VisionConfig:
         0,
         256,
     )
-    levels: int = parameter(
-        1, 'finest level of the pyramid (L): 4**L cells of counts are kept', low=0, high=3
-    )
-    strips: int = parameter(
-        2,
-        'horizontal strips (S) that the coarser levels keep; a power of two, at most 2**L; 1 is '
-        'the pyramid of the papers',
-        low=1,
-        high=8,
-    )
-    root_counts: bool = parameter(
-        True, 'compare square roots of counts, so that a large blank wall does not outvote all'
-    )
     vocabulary_samples: int = parameter(
         60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
     )
@@ -111,15 +98,9 @@ class VisionConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse values out of range or at odds with each other."""
+        """Refuse values out of range."""
         validate(self, PREFIX)
         if self.patch_size % 4:
             raise ConfigurationError(
                 f'parameter {PREFIX}patch_size: expected a multiple of 4, got {self.patch_size}'
-            )
-        possible = [2**power for power in range(self.levels + 1)]
-        if self.strips not in possible:
-            raise ConfigurationError(
-                f'parameter {PREFIX}strips: expected one of {", ".join(map(str, possible))} with '
-                f'levels={self.levels}, got {self.strips}'
             )

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 import skimage.feature
 
+_FIXED = {'levels': 1, 'strips': 2, 'root_counts': True}  # maps of earlier versions had choices
 OMNI = 'omni'
 """Name of a camera whose images are unwrapped whatever the configuration says: COLD's."""
 
@@ -76,6 +77,11 @@ def describer_from_state(state: State) -> Describer:
         defaults = to_mapping(VisionConfig())
         values = {name: type(default)(state[name]) for name, default in defaults.items()}
         config = from_mapping(VisionConfig, values)
+        for name, only in _FIXED.items():
+            if state.get(name, only) != only:
+                raise VisionError(
+                    f'vision.{name}={state[name]}: expected {only}; build the map again'
+                )
         return DESCRIBERS[config.descriptor](config, Preparation.from_state(config, state), state)
     except KeyError as error:
         raise VisionError(

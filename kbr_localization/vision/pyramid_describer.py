@@ -41,7 +41,7 @@ def local_descriptor(
 
 class PyramidDescriber(CameraDescriber):
     """
-    Describer whose descriptors are the word counts of the pyramid's finest level.
+    Describer whose descriptors are the roots of weighted word counts of 2 x 2 cells.
 
     Learnt: `basis`, (size of a local descriptor, c) float32, onto which patches are projected,
     or none; a `vocabulary` of words of size c, or of the size of a local descriptor; and
@@ -50,6 +50,7 @@ class PyramidDescriber(CameraDescriber):
     damaged arrays.
     """
 
+    dtype: np.dtype[Any] = np.dtype(np.uint8)
     kept = ('vocabulary', 'branches', 'branch_sizes', 'basis', 'word_weights', *NETWORK_ENTRIES)
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
@@ -72,34 +73,26 @@ class PyramidDescriber(CameraDescriber):
         self._word_weights = checked(learnt, 'word_weights', (config.words,))
         if self._word_weights.min() <= 0.0:
             raise VisionError('word_weights: expected positive numbers; build the map again')
-        self.layout = spatial_pyramid.Layout(
-            config.words, config.levels, config.strips, config.root_counts
-        )
-        self.size, grid = self.layout.size, self._local.grid
-        self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
-        # sums of weights, or their roots, are kept in eighths, or in larger units where they
-        # would not fit
-        self.dtype = np.dtype(np.uint8 if config.root_counts else np.uint16)
-        most = max(int(np.bincount(self._cells).max()), 1)
-        largest = np.sqrt(most) if config.root_counts else most
-        self._unit = float(min(8.0, np.iinfo(self.dtype).max / largest))
+        self.size, grid = spatial_pyramid.CELLS * config.words, self._local.grid
+        self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape)
+        # roots are kept in eighths, or in larger units where they would not fit
+        self._unit = min(8.0, 255.0 / np.sqrt(max(int(np.bincount(self._cells).max()), 1)))
 
-    def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
+    def describe(self, image: Image) -> NDArray[np.uint8]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         patches, weights = _describe_patches(self._local, self.preparation, image)
         words = self.vocabulary.nearest(_projected(patches, self._basis, self._local.step))
-        bins = self._cells * self.layout.words + words
+        bins = self._cells * self.config.words + words
         sums = np.bincount(bins, weights * self._word_weights[words], minlength=self.size)
-        values = self._unit * (np.sqrt(sums) if self.config.root_counts else sums)
-        return np.minimum(np.rint(values), np.iinfo(self.dtype).max).astype(self.dtype)
+        return np.asarray(np.minimum(np.rint(self._unit * np.sqrt(sums)), 255), dtype=np.uint8)
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
-        return spatial_pyramid.cross_gram(left, right, self.layout)
+        return spatial_pyramid.cross_gram(left, right)
 
     def prepared(self, descriptors: NDArray[Any]) -> spatial_pyramid.PreparedImages:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
-        return spatial_pyramid.PreparedImages(descriptors, self.layout)
+        return spatial_pyramid.PreparedImages(descriptors)
 
 
 def checked(learnt: State, name: str, shape: tuple[int, ...]) -> Float32Array:

@@ -1,121 +1,68 @@
 """
 Spatial pyramid matching kernel on counts of visual words.
 
-An image is cut into max(2^l, S) x 2^l cells, rows by columns, at level l = 0..L and h_l(a) counts,
-cell by cell, the words of its patches. With N(a) the sum of the counts the kernel is ([SPM] eq. 3,
-[MbKSR] section 6.3)
+An image a is cut into 2 x 2 cells at level 1 and into an upper and a lower half at level 0. h_l(a)
+holds, cell by cell, the square roots of the weighted counts of the words of the patches. With
+N(a) = sum_l w_l sum_i h_l(a)_i the kernel is ([SPM] eq. 3, [MbKSR] section 6.3, with two levels)
 
-    k(a, b) = sum_l w_l sum_i min(h_l(a)_i, h_l(b)_i) / sqrt(N(a) N(b)),
-    w_0 = 1/2^L,  w_l = 1/2^(L - l + 1).
+    k(a, b) = sum_l w_l sum_i min(h_l(a)_i, h_l(b)_i) / sqrt(N(a) N(b)),   w_0 = w_1 = 1/2.
 
-With S = 1 these are the papers' 2^l x 2^l cells. With S > 1 the coarse levels keep S horizontal
-strips, as one level does in [VOC07]: a camera that turns with a robot in the plane moves what it
-sees sideways within its strip, and floor, walls and ceiling stay distinct.
+The papers have the whole image at level 0 and plain counts. Halves are kept as one level of
+[VOC07] does: a camera that turns with a robot in the plane moves what it sees sideways within its
+half, and floor and ceiling stay distinct. Roots keep a large blank wall from outvoting all.
 
 It is positive definite: min(s, t) is the integral over u >= 0 of [u < s][u < t], an inner product
 of indicator functions; sums with positive weights keep positive definiteness, and so does scaling
-k(a, b) by f(a) f(b). The weights add up to one and every h_l(a) adds up to N(a), so k is in [0, 1]
-and 1 between equal images. Between images with equally many patches it is the intersection of the
-normalised histograms. All of this holds for any non-negative numbers in place of counts, such as
-weighted counts or square roots, with N(a) the sum of the levels' sums, weighted by w_l.
+k(a, b) by f(a) f(b). It is in [0, 1], and 1 between equal images.
 
-Only level L is kept, as small unsigned integers: the coarser levels are sums of its cells, or of
-square roots the roots of the sums of their squares. All of this arithmetic is exact.
+Only level 1 is kept, as bytes (n, 4 M) of M words: a half's root is that of the sum of the squares
+of its two cells. All of this arithmetic is exact.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[np.unsignedinteger]
+Roots = NDArray[np.uint8]
+CELLS = 4
 _BLOCK = 64  # images that are expanded at a time
 
 
-@dataclass(frozen=True)
-class Layout:
+def cell_of(centres: NDArray[np.int64], shape: tuple[int, int]) -> NDArray[np.int64]:
     """
-    Words (M) that are counted, the finest level (L) and the strips (S) of a pyramid.
+    Cell of level 1 that each point lies in, row after row.
 
-    S is a power of two and at most 2^L. `rooted`: square roots stand in place of the counts.
+    Shapes: (k, 2) x, y in pixels and (height, width) -> (k,) in 0 .. 3.
     """
-
-    words: int
-    levels: int
-    strips: int = 1
-    rooted: bool = False
-
-    @property
-    def size(self) -> int:
-        """Length of what is kept of an image, the counts of level L: 4^L M."""
-        return int(4**self.levels) * self.words
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Weights (levels + 1,) of the levels from coarse to fine; they add up to one."""
-        finest = self.levels
-        return 0.5 ** np.array([finest, *(finest - level + 1 for level in range(1, finest + 1))])
-
-    def all_levels(self, counts: Counts) -> list[NDArray[Any]]:
-        """Sum counts (n, size) of level L to all levels, coarse to fine: (n, S M), ..."""
-        sums = counts.astype(np.float32)  # which holds integers up to 2**24
-        result: list[NDArray[Any]] = [counts]
-        if self.rooted:
-            np.square(sums, out=sums)
-        for level in reversed(range(self.levels)):
-            if 2**level >= self.strips:
-                below = sums.reshape(-1, 2, 2 ** (level + 1) * self.words)
-                sums = below[:, 0] + below[:, 1]
-            beside = sums.reshape(-1, 2, self.words)
-            sums = beside[:, 0] + beside[:, 1]
-            whole = np.rint(np.sqrt(sums)) if self.rooted else sums
-            result.insert(0, whole.reshape(len(counts), -1))
-        return result
-
-
-def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> NDArray[np.int64]:
-    """
-    Cell of level L that each point lies in, row after row.
-
-    Shapes: (k, 2) x, y in pixels and (height, width) -> (k,) in 0 .. 4**levels - 1.
-    """
-    side = 2**levels
-    return np.asarray(centres[:, 1] * side // shape[0] * side + centres[:, 0] * side // shape[1])
+    return np.asarray(centres[:, 1] * 2 // shape[0] * 2 + centres[:, 0] * 2 // shape[1])
 
 
 class PreparedImages:
     """
-    Images of level-L counts (n, layout.size) that others are compared with again and again.
+    Images of roots (n, 4 M) that others are compared with again and again.
 
-    All levels lie in one row, each times 2^L w_l, which is a whole number, and
+    Both levels lie in one row of bytes, and
 
         sum_i min(s_i, t_i) = (sum_i s_i + sum_i t_i - sum_i |s_i - t_i|) / 2,
 
-    of which processors have the last sum, of bytes, as an instruction. A number beyond 255 goes on
-    in further columns, since min(s, t) is the sum over k >= 0 of the minima of s and t less 255 k,
-    cut to 0 .. 255. An image without counts has the kernel 0 with every image.
+    of which processors have the last sum, of bytes, as an instruction. A half's root beyond 255
+    goes on in a further column, since min(s, t) is the sum of the minima of s and t, both cut to
+    255, and of what is beyond 255. An image without words has the kernel 0 with every image.
     """
 
-    def __init__(self, counts: Counts, layout: Layout) -> None:
-        self._layout = layout
-        largest = np.max([levels.max(axis=0) for _, levels in self._blocks(counts)], axis=0)
-        layers = np.maximum(-(-largest.astype(np.int64) // 255), 1) - 1
-        self._further = np.repeat(np.arange(len(largest)), layers)
-        first = np.repeat(np.cumsum(layers) - layers, layers)
-        self._below = 255 * (1 + np.arange(len(self._further)) - first).astype(np.float32)
-        self._columns = len(largest) + len(self._further)
-        self._rows, self._sums, self._scale = self._expand(counts)
+    def __init__(self, roots: Roots) -> None:
+        blocks = [roots[start : start + _BLOCK] for start in range(0, len(roots), _BLOCK)]
+        largest = np.max([_both_levels(block).max(axis=0) for block in blocks], axis=0)
+        self._further = np.flatnonzero(largest > 255)
+        self._rows, self._sums, self._scale = self._expand(roots)
 
-    def compared_with(self, queries: Counts) -> NDArray[np.float64]:
+    def compared_with(self, queries: Roots) -> NDArray[np.float64]:
         """
         Kernel values of these images and another one, or several.
 
-        Shapes: (layout.size,) -> (n,), (m, layout.size) -> (n, m).
+        Shapes: (4 M,) -> (n,), (m, 4 M) -> (n, m).
         """
         rows, _, scale = self._expand(np.atleast_2d(queries))
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
@@ -124,41 +71,41 @@ class PreparedImages:
             found = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)
             apart[:, column] = found[0][:, 0]
         overlaps = 0.5 * (self._sums[:, np.newaxis] + rows.sum(axis=1, dtype=np.int64) - apart)
-        kernel = overlaps / 2**self._layout.levels * np.outer(self._scale, scale)
+        kernel = 0.5 * overlaps * np.outer(self._scale, scale)
         np.clip(kernel, 0.0, 1.0, out=kernel)
         return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
 
-    def _blocks(self, counts: Counts) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """All levels of images (m, layout.size) side by side, times 2^L w_l; block by block."""
-        factors = 2**self._layout.levels * self._layout.weights.astype(np.float32)
-        for start in range(0, len(counts), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            levels = zip(factors, self._layout.all_levels(counts[block]), strict=True)
-            yield block, np.concatenate([factor * level for factor, level in levels], axis=1)
-
-    def _expand(
-        self, counts: Counts
-    ) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
+    def _expand(self, roots: Roots) -> tuple[Roots, NDArray[np.float64], NDArray[np.float64]]:
         """
-        Return the bytes (m, columns) of images (m, layout.size), the sums of levels, 1 / sqrt(N).
+        Return the bytes (m, columns) of images (m, 4 M), the sums of both levels, 1 / sqrt(N).
 
         A query's numbers beyond the largest ones here are cut off in its bytes.
         """
-        rows = np.empty((len(counts), self._columns), dtype=np.uint8)
-        sums = np.empty(len(counts))
-        for block, levels in self._blocks(counts):
-            further = np.maximum(levels.take(self._further, axis=1) - self._below, 0)
+        rows = np.empty((len(roots), roots.shape[1] * 3 // 2 + len(self._further)), dtype=np.uint8)
+        sums = np.empty(len(roots))
+        for start in range(0, len(roots), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            levels = _both_levels(roots[block])
+            beyond = np.maximum(levels.take(self._further, axis=1) - 255, 0)
             # OpenCV saturates at 255, and is faster than NumPy
-            rows[block] = cv2.convertScaleAbs(np.concatenate([levels, further], axis=1))
+            rows[block] = cv2.convertScaleAbs(np.concatenate([levels, beyond], axis=1))
             sums[block] = levels.sum(axis=1, dtype=np.float64)
-        totals = sums / 2**self._layout.levels
+        totals = 0.5 * sums
         return rows, sums, np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0)), 0.0)
 
 
-def cross_gram(left: Counts, right: Counts, layout: Layout) -> NDArray[np.float64]:
-    """Kernel matrix (n, m) in [0, 1] of level-L counts (n, layout.size) and (m, layout.size)."""
+def _both_levels(roots: Roots) -> NDArray[np.float32]:
+    """Roots (n, 6 M) of the halves and of the cells."""
+    cells = roots.astype(np.float32)  # which holds integers up to 2**24
+    beside = np.square(cells).reshape(len(roots), 2, 2, -1)
+    halves = np.rint(np.sqrt(beside[:, :, 0] + beside[:, :, 1]))
+    return np.concatenate([halves.reshape(len(roots), -1), cells], axis=1)
+
+
+def cross_gram(left: Roots, right: Roots) -> NDArray[np.float64]:
+    """Kernel matrix (n, m) in [0, 1] of roots (n, 4 M) and (m, 4 M)."""
     result = np.empty((len(left), len(right)))
     for start in range(0, len(right), 4 * _BLOCK):
         block = slice(start, start + 4 * _BLOCK)
-        result[:, block] = PreparedImages(right[block], layout).compared_with(left).T
+        result[:, block] = PreparedImages(right[block]).compared_with(left).T
     return result
