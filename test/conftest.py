@@ -55,9 +55,20 @@ def ros(tmp_path):
 
 @pytest.fixture(scope='session')
 def tiny_world(tmp_path_factory):
+    from helpers import write_tiny_cold_run
     from ros_robot import make_tiny_world
 
-    return make_tiny_world(tmp_path_factory.mktemp('tiny_world'))
+    folder = tmp_path_factory.mktemp('tiny_world')
+    return make_tiny_world(folder, write_tiny_cold_run(folder / 'run', frames=40))
+
+
+@pytest.fixture(scope='session')
+def two_camera_world(tmp_path_factory):
+    from ros_robot import make_tiny_world
+    from two_cameras import write_two_camera_cold_run
+
+    folder = tmp_path_factory.mktemp('two_cameras')
+    return make_tiny_world(folder, write_two_camera_cold_run(folder / 'run', frames=40))
 
 
 @pytest.fixture(scope='session')

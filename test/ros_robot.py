@@ -5,7 +5,7 @@ from pathlib import Path
 import time
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from helpers import START_NS, straight_reference, wall_image, write_tiny_cold_run
+from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.filter.wrong_places import with_statistics
@@ -29,8 +29,7 @@ class TinyWorld:
     map_file: Path
 
 
-def make_tiny_world(folder, frames=40):
-    run = write_tiny_cold_run(folder / 'run', frames=frames)
+def make_tiny_world(folder, run):
     kernel_map = build_map([open_dataset(run)], VISION)
     with_statistics(kernel_map).save(folder / 'map.h5')
     return TinyWorld(run, folder / 'map.h5')

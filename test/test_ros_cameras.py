@@ -23,9 +23,9 @@ from ros_node_helpers import (
     start_player,
     wait_for_answer,
 )
-from ros_robot import Robot, TinyWorld, VISION
+from ros_robot import Robot, VISION
 from sensor_msgs.msg import CompressedImage, Image
-from two_cameras import mirrored, write_two_camera_cold_run
+from two_cameras import mirrored
 
 pytestmark = pytest.mark.ros
 TOPICS = ['front/image', 'rear/image']
@@ -52,14 +52,6 @@ class TwoCameraRobot(Robot):
             stamp_ns = self.stamp_ns(seconds + self.delay)
             message = conversions.image_message(mirrored(image), stamp_ns, 'rear')
             self.rear.publish(message)
-
-
-@pytest.fixture(scope='module')
-def two_camera_world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('two_cameras')
-    run = write_two_camera_cold_run(folder / 'run', frames=40)
-    build_map([open_dataset(run)], VISION).save(folder / 'map.h5')
-    return TinyWorld(run, folder / 'map.h5')
 
 
 def test_what_the_player_sends_of_two_cameras_is_localized(ros, two_camera_world):

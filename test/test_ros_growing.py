@@ -5,17 +5,18 @@ from dataclasses import replace
 import time
 
 from helpers import START_NS, straight_reference, textured_image, wall_image
+from kbr_localization.datasets.multi_camera import MultiImage
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.grow import grown, GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import NodeConfig
-from kbr_localization.ros.growing import GrowingMap
-from kbr_localization.ros.maps import check_cameras, read_map
+from kbr_localization.ros.maps import check_cameras, GrowingMap, read_map
 from kbr_localization.ros.session import Answer
 import numpy as np
 import pytest
+from two_cameras import mirrored
 
 GROWING = NodeConfig(grow_map=True, grow_below=0.8, grow_spacing_d=1.0, grow_max_images=5)
 
@@ -131,6 +132,17 @@ def test_a_camera_that_shows_nothing_adds_nothing(growing):
     assert growing.size == 40
     facts = growing.map.facts()
     assert facts['images not added: the view moved along with the robot'] >= 2
+
+
+def test_the_images_of_all_cameras_join_or_none(two_camera_world, tmp_path):
+    topics = ('front/image', 'rear/image')
+    growing = Growing(two_camera_world, grow_into=str(tmp_path), image_topics=topics)
+    assert growing.drive(0.0, 3.0, similarity=0.81, usual=0.9) == 0
+    views = [wall_image(3.0), mirrored(wall_image(3.0))]
+    for x, images in ((3.0, [views[0], None]), (4.5, views), (5.0, views)):
+        growing.map.look(answer(x, 0.4 if x < 5.0 else 0.9, image=MultiImage(images)))
+    assert growing.size == 41
+    assert growing.map.facts()['images not added: a camera has no image'] == 1
 
 
 def test_by_default_the_added_images_are_beside_the_map_which_stays_as_it_is(tiny_world_copy):

@@ -137,7 +137,7 @@ def test_it_says_the_same_as_the_offline_pipeline_and_shows_it(node):
     values = {part: diagnostics(node.reports, part)[1] for part in ('input', 'load', 'map')}
     assert values['input']['images dropped'] == '0' and values['map']['images'] == '40'
     assert {'/odom [Hz]', '/image publishers', 'odometry: newest'} <= values['input'].keys()
-    assert {'processing p95 [ms]', 'callbacks max [ms]'} <= values['load'].keys()
+    assert {'processing p95 [ms]', 'latency max [ms]'} <= values['load'].keys()
 
 
 def test_without_a_belief_there_is_no_pose_and_the_topics_are_named(node):

@@ -67,12 +67,12 @@ def tf_world(ros, tf2, tiny_world):
             return self.heard()[-1]
 
         def base(self, seconds):
-            """Where the newest transform has the robot of a time."""
+            """Return where the newest transform has the robot of a time."""
             odom_in_map = conversions.pose_from_transform(self.heard()[-1])
             return se2.compose(odom_in_map, self.robot.odometry_pose(seconds))
 
         def says(self):
-            """What is wrong with the inputs, by the newest report."""
+            """Return what is wrong with the inputs, by the newest report."""
             return diagnostics(self.reports, ': input')[0]
 
     with ExitStack() as nodes:

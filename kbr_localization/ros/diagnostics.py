@@ -356,14 +356,12 @@ class Reporter:
         return status(self._node, 'localization', level, text, values)
 
     def _load_status(self) -> DiagnosticStatus:
-        parts = self._localization
-        kinds = ('processing', 'latency', 'callbacks')
-        taken = (parts.outputs.processing, parts.outputs.latency, parts.callback_durations)
-        values: dict[str, Any] = {'images waiting': len(parts.session.queue)}
-        for kind, durations in zip(kinds, taken, strict=True):
-            times = durations.milliseconds()
-            values |= {f'{kind} {what} [ms]': value for what, value in times.items()}
-        p95 = {kind: values.get(f'{kind} p95 [ms]') for kind in kinds}
-        text = ', '.join(f'{kind} {ms:.0f} ms' for kind, ms in p95.items() if ms is not None)
+        outputs, queue = self._localization.outputs, self._localization.session.queue
+        kinds = {'processing': outputs.processing, 'latency': outputs.latency}
+        found = {kind: durations.milliseconds() for kind, durations in kinds.items()}
+        values: dict[str, Any] = {'images waiting': len(queue)}
+        for kind, times in found.items():
+            values |= {f'{kind} {what} [ms]': ms for what, ms in times.items()}
+        text = ', '.join(f'{kind} {times["p95"]:.0f} ms' for kind, times in found.items() if times)
         text = f'95% within: {text}' if text else 'no work yet'
         return status(self._node, 'load', OK, text, values)

@@ -17,12 +17,11 @@ from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.diagnostics import Reporter
-from kbr_localization.ros.growing import GrowingMap
 from kbr_localization.ros.inputs import Inputs, TransformListener
-from kbr_localization.ros.maps import MapInUse, read_map
+from kbr_localization.ros.maps import GrowingMap, MapInUse, read_map
 from kbr_localization.ros.outputs import Outputs
 from kbr_localization.ros.parameters import Settings
-from kbr_localization.ros.running import Durations, format_counts, NodeLogger, Worker
+from kbr_localization.ros.running import format_counts, NodeLogger, Worker
 from kbr_localization.ros.saved_pose import pose_file, recent_pose, save_pose, SavedPose
 from kbr_localization.ros.session import Answer, GivenPose, Session
 import numpy as np
@@ -36,11 +35,8 @@ class Localization:
     Raises MapError when the map cannot be read, ConfigurationError when none is named.
     """
 
-    def __init__(
-        self, node: Node, settings: Settings, log: NodeLogger, callback_durations: Durations
-    ) -> None:
+    def __init__(self, node: Node, settings: Settings, log: NodeLogger) -> None:
         self._node, self.settings, self._log = node, settings, log
-        self.callback_durations = callback_durations
         config = settings.config
         self._pose_file = pose_file(config, node.get_fully_qualified_name())
         self._pose_saved = time.monotonic()

@@ -1,21 +1,37 @@
-"""The maps that a node can use, by name, and the file that each grows into. No rclpy here."""
+"""The maps that a node can use, and the images that join one while it is used. No rclpy here."""
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 import hashlib
+import math
 from pathlib import Path
 import time
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
-from kbr_localization.localization.map.grow import grown, grown_form, grown_path, GrownFile
+from kbr_localization.localization.map.grow import (
+    grown,
+    grown_form,
+    grown_path,
+    GrownFile,
+    LARGEST_TO_GROW,
+    make_thumbnail,
+    NewImage,
+    with_images,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig, parse_map_files
+from kbr_localization.ros.session import Answer
+from kbr_localization.vision.describer import missing_cameras
 import numpy as np
 
 Log = Callable[[str, str], None]
@@ -67,7 +83,11 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
         raise MapError(f'{error}{known}') from error
     check_cameras(kernel_map.cameras, config.image_topics, path)
     if file != path and file.is_file():
-        kernel_map = _with_added(kernel_map, path, file, log)
+        try:
+            kernel_map = grown_form(kernel_map, KernelMap.load(file))
+            log('info', f'what was added to {path} is read from {file}')
+        except MapError as error:
+            log('warning', f'{path} is used without what was added to it in {file}: {error}')
     height, width = kernel_map.image_shape
     log(
         'info',
@@ -94,13 +114,188 @@ def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> 
         )
 
 
-def _with_added(base: KernelMap, path: Path, added: Path, log: Log) -> KernelMap:
-    """Return the map with what was added to it in another file."""
-    try:
-        kernel_map = grown_form(base, KernelMap.load(added))
-    except MapError as error:
-        log('warning', f'{path} is used without what was added to it in {added}: {error}')
-        return base
-    count = len(kernel_map) - len(base)
-    log('info', f'{count} images that were added to {path} are read from {added}')
-    return kernel_map
+class GrowingMap:
+    """
+    The map in use, its growth, and the writing of it.
+
+    An image is added automatically only while the filter has confirmed the map, and only where
+    the place has changed: in another light every view matches badly. A covered or stuck camera
+    also matches badly, so an image is a candidate until a later one matches the map again.
+    `counts`: images added, and good ones not added, by reason. `failure`: what keeps images from
+    being added or written, or nothing. Everything belongs to the worker's thread but `save`, which
+    runs in the one thread of `background`, and `facts`.
+    """
+
+    def __init__(
+        self,
+        in_use: MapInUse,
+        config: Callable[[], NodeConfig],
+        background: Executor,
+        log: Callable[[str, str], None],
+    ) -> None:
+        self._config, self._background, self._log = config, background, log
+        self.counts = Counter[str]()
+        self._saved = time.monotonic()
+        self._begin_on(in_use)
+
+    def _begin_on(self, in_use: MapInUse) -> None:
+        self.in_use, self._written = in_use, in_use.kernel_map
+        self._added = in_use.kernel_map.poses[grown(in_use.kernel_map)]
+        self._travel = 0.0
+        self._odometry: se2.FloatArray | None = None
+        self._recent: deque[float] = deque(maxlen=30)
+        self._candidates: list[NewImage] = []
+        self._frozen = self._recoveries = 0.0
+        self.failure = ''
+
+    @property
+    def unsaved(self) -> int:
+        """Images that were added and are not yet written."""
+        return len(self.in_use.kernel_map) - len(self._written)
+
+    def use(self, in_use: MapInUse) -> None:
+        """
+        Go on with another map; what was added to the old one is written.
+
+        Save before the same map is read again: what is added while it is read is not kept.
+        """
+        before, unsaved = self.in_use, self.unsaved
+        if in_use.file.path != before.file.path:
+            self._background.submit(self._leave, before, unsaved)
+        else:
+            before.file.release()
+            if unsaved:
+                text = f'{unsaved} images that were not written yet are not in the map read again'
+                self._log('warning', text)
+        self._begin_on(in_use)
+
+    def look(self, answer: Answer) -> KernelMap | None:
+        """Return the map with what has proved to be worth adding, or None."""
+        if self.unsaved and time.monotonic() - self._saved > 10.0:
+            self._saved = time.monotonic()
+            self._background.submit(self.save)
+        config, estimate = self._config(), answer.estimate
+        ready = self._follow(answer)
+        if not (config.grow_map and estimate.updated and ready):
+            return None
+        # a method without `best_similarity` adds nothing automatically
+        best = np.array(estimate.diagnostics.get('best_similarity', math.inf))
+        similarity = float(self.in_use.kernel_map.per_camera(best))
+        self._recent.append(similarity)
+        if similarity >= config.grow_below:
+            return self._settle()
+        obstacle, describer = self._obstacle(answer), self.in_use.kernel_map.describer
+        if not obstacle:
+            image = answer.image.load()
+            descriptor = describer.describe(image)
+            if missing_cameras(describer, descriptor):
+                obstacle = 'a camera has no image'
+            else:
+                seen = (answer.stamp_ns, estimate.pose, descriptor, make_thumbnail(image))
+                self._candidates.append(NewImage(*seen))
+        if obstacle:
+            self.counts[f'not added: {obstacle}'] += 1
+        return None
+
+    def save(self) -> None:
+        """Write the added images; raises MapError, and it is tried again."""
+        in_use, unsaved = self.in_use, self.unsaved
+        if not unsaved:
+            return
+        try:
+            in_use.file.write(in_use.kernel_map)
+        except MapError as error:
+            self.failure = f'{unsaved} added images are not written yet: {error}'
+            self._log('error', self.failure)
+            raise
+        if self.in_use.name == in_use.name:
+            self._written, self.failure = in_use.kernel_map, ''
+
+    def close(self) -> None:
+        """Let other processes add to the file."""
+        self.in_use.file.release()
+
+    def facts(self) -> dict[str, Any]:
+        """Name and size of the map, and what became of its growth."""
+        counts = dict(self.counts)  # the worker may count something new meanwhile
+        return {
+            'map': self.in_use.name,
+            'images': len(self.in_use.kernel_map),
+            'images added in all': len(self._added),
+            'images added and not yet written': self.unsaved,
+            **{f'images {reason}': count for reason, count in counts.items()},
+        }
+
+    def _leave(self, before: MapInUse, unsaved: int) -> None:
+        try:
+            if unsaved:
+                before.file.write(before.kernel_map)
+        except MapError as error:
+            self._log('error', f'{unsaved} added images are lost with the map left: {error}')
+        before.file.release()
+
+    def _follow(self, answer: Answer) -> bool:
+        """Return whether the pose has been sure for two metres, and the camera is alive."""
+        odometry, estimate, told = answer.continued, answer.estimate, answer.estimate.diagnostics
+        variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
+        sure = estimate.localized and estimate.confidence >= 0.95
+        sure = sure and variance <= self._config().grow_max_sd ** 2
+        x, y, _ = se2.between(odometry if self._odometry is None else self._odometry, odometry)
+        self._travel = self._travel + math.hypot(x, y) if sure else 0.0
+        frozen, recoveries = told.get('frozen_images', 0.0), told.get('recoveries', 0.0)
+        if not sure or recoveries != self._recoveries:
+            self._candidates = []
+        alive = frozen <= self._frozen
+        self._odometry, self._frozen, self._recoveries = odometry, frozen, recoveries
+        return alive and self._travel >= 2.0
+
+    def _obstacle(self, answer: Answer) -> str:
+        """Say why an image that is worth adding must stay outside, or nothing."""
+        config = self._config()
+        if len(self._recent) < 8:
+            return 'too few views yet to compare with'
+        if answer.estimate.diagnostics.get('map_confirmed', 0.0) <= 0.0:
+            return 'no proof yet that the robot is on this map'
+        if float(np.median(self._recent)) < config.grow_below:
+            return 'nearly all views match badly, as in another light'
+        taken = np.array([*self._added, *(image.pose for image in self._candidates)])
+        offsets = taken.reshape(-1, 3) - answer.estimate.pose
+        near = np.hypot(offsets[:, 0], offsets[:, 1]) < config.grow_spacing_d
+        if np.any(near & (np.abs(se2.wrap_angle(offsets[:, 2])) < config.grow_spacing_a)):
+            return 'near one that was added'
+        if len(self.in_use.kernel_map) > LARGEST_TO_GROW:
+            return 'the map is too large'
+        return 'grow_max_images reached' if len(taken) >= config.grow_max_images else ''
+
+    def _settle(self) -> KernelMap | None:
+        """Add the candidates except those that look like a candidate of another place."""
+        images, self._candidates = self._candidates, []
+        kernel_map = self.in_use.kernel_map
+        if not images or not self._claim():
+            return None
+        rows = np.stack([image.descriptor for image in images])
+        alike = kernel_map.per_camera(kernel_map.describer.cross_gram(rows, rows))
+        poses = np.array([image.pose for image in images])
+        radius = 2.0 * kernel_map.filter_config.localized_radius
+        near = [se2.within(poses, pose, radius, MAX_HEADING_DIFF) for pose in poses]
+        moved_along = np.any(~np.array(near) & (alike >= np.median(self._recent)), axis=1)
+        if moved_along.any():
+            reason = 'not added: the view moved along with the robot'
+            self.counts[reason] += int(moved_along.sum())
+        kept = [image for image, bad in zip(images, moved_along, strict=True) if not bad]
+        if not kept:
+            return None
+        self.in_use = replace(self.in_use, kernel_map=with_images(kernel_map, kept))
+        self._added = np.concatenate([self._added, poses[~moved_along]])
+        self.counts['added by itself'] += len(kept)
+        return self.in_use.kernel_map
+
+    def _claim(self) -> bool:
+        """Whether no other process adds to the file."""
+        try:
+            self.in_use.file.claim()
+        except MapError as error:
+            self.failure = f'no images are added to the map: {error}'
+            self._log('error', self.failure)
+            return False
+        return True

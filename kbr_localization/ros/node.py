@@ -25,7 +25,7 @@ from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import MapInUse
 from kbr_localization.ros.outputs import Bond
 from kbr_localization.ros.parameters import ParameterNode, Settings
-from kbr_localization.ros.running import Durations, NodeLogger, run_program, spin
+from kbr_localization.ros.running import NodeLogger, run_program, spin
 from kbr_localization.ros.session import GivenPose
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -46,7 +46,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             'localization', automatically_declare_parameters_from_overrides=True, **options
         )
         self.log = NodeLogger(self.get_logger())
-        self.callback_durations = Durations(1000)
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)
         self.active = self._loading = False
@@ -120,9 +119,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     def _configure(self) -> None:
         self._lasting = {*self.publishers, *self.subscriptions}
         try:
-            self.localization = Localization(
-                self, self.settings, self.log, self.callback_durations
-            )
+            self.localization = Localization(self, self.settings, self.log)
         except BaseException:
             self._close_topics()  # of several one may be refused when others are open
             raise
@@ -304,7 +301,7 @@ def _run(stop: threading.Event) -> None:
             node.trigger_configure() != success or node.trigger_activate() != success
         ):
             sys.exit(2)  # the reason is in the log
-        spin(node, stop, node.callback_durations)
+        spin(node, stop)
     finally:
         node.clean_up()
         node.destroy_node()

@@ -103,11 +103,10 @@ class Durations:
         }
 
 
-def spin(node: Node, stop: threading.Event, durations: Durations | None = None) -> None:
-    """Serve a node's callbacks until told to stop, and note how long each took."""
+def spin(node: Node, stop: threading.Event) -> None:
+    """Serve a node's callbacks until told to stop."""
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    took = Durations() if durations is None else durations
     if isinstance(stop, Stop):
         stop.starting = False
     try:
@@ -116,9 +115,7 @@ def spin(node: Node, stop: threading.Event, durations: Durations | None = None) 
                 handler, _, _ = executor.wait_for_ready_callbacks(timeout_sec=WAKE_SECONDS)
             except TimeoutException:
                 continue
-            started = time.perf_counter()
             handler()
-            took.add(time.perf_counter() - started)
             handler.result()  # raises what the callback raised
     finally:
         executor.shutdown()

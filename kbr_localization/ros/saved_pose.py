@@ -51,13 +51,11 @@ class SavedPose:
         is taken as it is, as is an old one with `initialize_at_saved_pose`.
         """
         age = (stamp_ns - self.stamp_ns) * 1e-9
-        if not 0.0 <= age <= config.saved_pose_max_age:
-            if not config.initialize_at_saved_pose:
-                raise RosError(_too_old(age, config))
-            return self.pose
+        check_age(age, config)
+        old = not 0.0 <= age <= config.saved_pose_max_age
         step = se2.between(self.odometry, odometry)
         jumped = math.hypot(step[0], step[1]) > config.max_speed * age + 0.5
-        if jumped or begins_anew(self.odometry, odometry):
+        if old or jumped or begins_anew(self.odometry, odometry):
             return self.pose
         return se2.compose(self.pose, step)
 
@@ -110,21 +108,21 @@ def recent_pose(
     """Return the saved pose unless its file is old, whatever the stamps say."""
     try:
         saved = load_pose(path)
-        age = 0.0 if saved is None else time.time() - path.stat().st_mtime
-    except (RosError, OSError) as error:
-        log('warning', str(error))
-        return None
-    if age <= config.saved_pose_max_age or config.initialize_at_saved_pose:
+        if saved is not None:
+            check_age(max(time.time() - path.stat().st_mtime, 0.0), config)
         return saved
-    log('info', _too_old(age, config))
+    except (RosError, OSError) as error:
+        log('info', str(error))
     return None
 
 
-def _too_old(age: float, config: NodeConfig) -> str:
-    return (
-        f'saved pose not used: it is {age:.0f} s old, expected 0 to '
-        f'{config.saved_pose_max_age:g} s: raise saved_pose_max_age, or give a pose'
-    )
+def check_age(age: float, config: NodeConfig) -> None:
+    """Raise RosError for a pose that has another age, in seconds, than is asked for."""
+    if not (config.initialize_at_saved_pose or 0.0 <= age <= config.saved_pose_max_age):
+        raise RosError(
+            f'saved pose not used: it is {age:.0f} s old, expected 0 to '
+            f'{config.saved_pose_max_age:g} s: raise saved_pose_max_age, or give a pose'
+        )
 
 
 def _parsed(values: Any) -> SavedPose:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import threading
 import time
 
@@ -270,8 +270,7 @@ class Session:
                 return None
             odometry, resets = self._buffer.at(image.stamp_ns), self._buffer.resets
             continued = self._buffer.continued(odometry)
-            given = self._take_pose(image.stamp_ns, continued)
-        self._begin(given)
+        self._begin(image.stamp_ns, continued)
         if not self.has_belief:
             self._count('no belief yet')
             return None
@@ -291,31 +290,24 @@ class Session:
         self._learnt = estimate.odometry or self._learnt
         return Answer(estimate, image, odometry, continued, resets)
 
-    def _begin(self, given: GivenPose | None) -> None:
-        """Start the belief from a pose, or globally where that is how it starts."""
-        if given is not None:
-            try:
-                self.tracker.initialize(given.pose, given.covariance)
-                self.has_belief = True
-            except LocalizationError as error:
-                self._log('warning', f'initial pose refused: {error}')
-            if given.confirmed:
-                self.tracker.localizer.confirm()
-        if not self.has_belief and self._config.initialize_globally:
-            self.begin_globally()
-
-    def _take_pose(self, stamp_ns: int, continued: se2.FloatArray) -> GivenPose | None:
-        """Pose to start from at a stamp with that odometry (3,); None to go on, or for none."""
+    def _begin(self, stamp_ns: int, continued: se2.FloatArray) -> None:
+        """Start the belief at a stamp with that odometry (3,), if there is a start to be made."""
         given, self._given = self._given, None
         if given is None and not self.has_belief:
             given = self._start or self._saved_pose(stamp_ns, continued)
-        return None if given is None else replace(given, pose=self._carried(given, continued))
+        if given is not None:
+            self.tracker.initialize(self._carried(given, continued), given.covariance)
+            self.has_belief = True
+            if given.confirmed:
+                self.tracker.localizer.confirm()
+        elif not self.has_belief and self._config.initialize_globally:
+            self.begin_globally()
 
-    def _saved_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
+    def _saved_pose(self, stamp_ns: int, continued: se2.FloatArray) -> GivenPose | None:
         if self._saved is None:
             return None
         try:
-            pose = self._saved.resumed(stamp_ns, odometry, self._config)
+            pose = self._saved.resumed(stamp_ns, continued, self._config)
         except RosError as error:
             self._log('info', str(error))
             return None
@@ -327,12 +319,13 @@ class Session:
         """Pose (3,) moved by the odometry between its stamp and now."""
         if given.stamp_ns is None:
             return given.pose
-        then, state = given.odometry, self._buffer.coverage(given.stamp_ns)
-        if state is Coverage.READY:
-            then = self._buffer.continued(self._buffer.at(given.stamp_ns))
+        with self._news:
+            then, state = given.odometry, self._buffer.coverage(given.stamp_ns)
+            if state is Coverage.READY:
+                then = self._buffer.continued(self._buffer.at(given.stamp_ns))
+            newest_ns = max((stamp_ns for stamp_ns, _ in self._buffer.newest(1)), default=0)
         if then is not None:
             return se2.compose(given.pose, se2.between(then, continued))
-        newest_ns, _ = self._buffer.newest(1)[0]
         if state is not Coverage.EARLY or given.stamp_ns - newest_ns > AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose
