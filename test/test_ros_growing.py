@@ -231,10 +231,9 @@ def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_pat
     def read(wanted):
         return read_map(wanted, config, lambda level, text: told.append(text))
 
-    assert (read('').name, len(read('').kernel_map)) == ('ground', 40)
-    assert len(read('first').kernel_map) == len(read(str(tmp_path / 'map.h5')).kernel_map) == 30
-    assert read('ground').map_id != read('first').map_id
-    assert read('ground').file.path != read('first').file.path
+    ground, first = read(''), read('first')
+    assert (ground.name, len(ground.kernel_map), len(first.kernel_map)) == ('ground', 40, 30)
+    assert ground.map_id != first.map_id and ground.file.path != first.file.path
     assert any('kbr map measure' in text for text in told), 'a map without statistics is measured'
     with pytest.raises(MapError, match='names out of map_files: ground, first'):
         read('second')
