@@ -68,12 +68,13 @@ def test_the_figures_are_those_of_the_single_commands(ring, tried):
 def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
     found, told = tried
     page = page_of(ring / 'try/report.html')
-    assert page['tiles'][3] == ['median error', found['position_median_m'], 'm']
+    median = pytest.approx(found['position_median_m'], rel=1e-5)
+    assert page['tiles'][3] == ['median error', median, 'm']
     assert {'Topics', 'Stamps', 'Odometry', 'Images'} == set(page['facts'])
     assert 'm against known poses' in page['subtitle'] and '% of the drive' in page['subtitle']
     # half of the ring was driven once, all of it in one direction only
     again, other = page['advice'][:2]
-    assert again.startswith('21 m of the map were not tested') or again.startswith('2')
+    assert again.startswith('2') and 'm of the map were not tested' in again
     assert 'driven in one direction only' in other and '1. ' in told
     marks = page['plans'][0]['layers'][-1]['points']
     assert {number for _, _, number in marks} >= {1, 2}
@@ -191,8 +192,8 @@ def test_the_test_is_the_stretch_with_most_frames_at_mapped_places(first_seen, s
 def test_the_places_of_an_advice_are_marked_all_over_it():
     line = np.column_stack([np.arange(0.0, 200.0), np.zeros((200, 2))])
     line[3] = np.nan
-    marks = np.sort(trial.spread_out(line)[:, 0])
-    assert len(marks) == 8 and (marks[0], marks[-1]) == (0.0, 199.0)
+    marks = trial.spread_out(line)[:, 0]
+    assert len(marks) == 8 and marks[0] == 0.0 and marks[-1] > 150.0
     assert np.diff(marks).min() >= 5.0 and np.diff(marks).max() < 60.0
     assert trial.spread_out(line[:4]).tolist() == [[0.0, 0.0]]
     assert len(trial.spread_out(line[3:4])) == 0

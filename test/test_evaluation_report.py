@@ -12,11 +12,10 @@ from kbr_localization.evaluation.metrics import run_errors
 from kbr_localization.evaluation.report import (
     map_data,
     record_run,
-    rejected_closures,
     run_data,
     script_json,
-    worst_closures,
     write_page,
+    write_recording,
 )
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import MappingRecord
@@ -75,6 +74,9 @@ def test_the_page_opens_without_an_error_and_shows_the_run(record, tmp_path):
     assert re.search(r'class="scale".*?>[\d.]+ m</text>', document)
     for status in ('localized', 'uncertain', 'not localized', 'not on this map'):
         assert f'<small>{status}</small>' in document
+    # every number that needs it is explained
+    assert set(re.findall(r'<dt>([^<]+)</dt>', document)) == {'frame', 'status', 'error'}
+    assert len(re.findall(r'<dt title="[^"]{9,}">', document)) > 25
     # nothing of it can reach the network
     page = (tmp_path / 'report.html').read_text()
     assert not re.search(r'(?:src|href)="(?!data:)', page)
@@ -131,7 +133,7 @@ def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
     errors = record.errors.position_m[list(record.worst)]
     assert list(errors) == sorted(errors, reverse=True)
     assert np.diff(np.sort(record.worst)).min() >= 5
-    data = json.loads(json.dumps(run_data(record), allow_nan=False))
+    data = json.loads(script_json(run_data(record)))
     assert set(data['pairs']) == {str(number) for number in record.pairs}
     assert data['pairs']['0']['frame'].startswith('data:image/jpeg;base64,')
     assert data['frames']['error_m'][record.worst[0]] == max(data['frames']['error_m'])
@@ -158,6 +160,7 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
             reasons=({'evidence': 1.5}, *({},) * (count - 1)),
         )
     )
+    data = json.loads(script_json(data))
     frames = data['frames']
     assert frames['error_m'] == [None, *[0.5] * (count - 1)]
     assert frames['error_deg'] == [None, *[10.0] * (count - 1)]
@@ -200,8 +203,6 @@ def hand_made(kernel_map):
 def test_the_page_of_a_map_shows_its_numbers_in_their_units(kernel_map):
     joined = hand_made(kernel_map)
     # of each sequence the worst one; a radian is as bad as two metres
-    assert worst_closures(joined.mapping).tolist() == [0, 2, 3]
-    assert rejected_closures(joined.mapping).tolist() == [4]
     data = map_data(joined, 'map')
     assert data['tiles'] == [
         ['closures used', 4, ''],
@@ -229,7 +230,6 @@ def test_the_page_says_when_errors_mean_nothing_and_counts_broken_images(kernel_
 
 def test_the_recording_is_read_back_by_rerun(record, tmp_path):
     pytest.importorskip('rerun', reason='rerun-sdk is not installed')
-    from kbr_localization.evaluation.rerun_recording import write_recording
     from rerun.chunk import RrdReader
 
     write_recording(tmp_path / 'run.rrd', record)

@@ -1,5 +1,6 @@
 """Commands about runs: try, localize, evaluate, report; methods compared and tuned; runs made."""
 
+import importlib
 import math
 import os
 from pathlib import Path
@@ -186,7 +187,13 @@ def report(
     Trajectory and belief on the map, errors and confidence over time, the worst frames beside
     the map images that they were taken for, latency, parameters.
     """
-    from kbr_localization.evaluation.report import map_data, record_run, run_data, write_page
+    from kbr_localization.evaluation.report import (
+        map_data,
+        record_run,
+        run_data,
+        write_page,
+        write_recording,
+    )
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     for path in (out, rerun):
@@ -202,8 +209,7 @@ def report(
     if rerun is not None:
         if os.path.realpath(rerun) == os.path.realpath(out):
             raise KbrError(f'--rerun {rerun}: is the file of the page: expected another name')
-        # before the work, as rerun may not be installed
-        from kbr_localization.evaluation.rerun_recording import write_recording
+        importlib.import_module('rerun')  # before the work, as it may not be installed
     kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
     dataset = reading.open_for(kernel_map, map_file, run)
     with terminal_progress() as progress:
@@ -240,14 +246,14 @@ def try_(
         with open_workers(jobs) as workers, terminal_progress() as progress:
             drives = [reading.open(path, guess=True) for path in runs]
             tried = trial.try_drives(drives, workers, progress)
-        write_page(out, trial.trial_data(tried))
+        write_page(out, tried.page)
     except BaseException:
         if made:
             out.parent.rmdir()
         raise
-    console.note_skipped(tried.record.trajectory.skipped, tried.record.trajectory.last_error)
+    console.note_skipped(tried.trajectory.skipped, tried.trajectory.last_error)
     console.show(str(run), tried.summary, json)
-    for number, (text, _) in enumerate(tried.advice, start=1):
+    for number, text in enumerate(tried.page['advice'], start=1):
         console.note(f'{number}. {text}')
     console.note(f'{out}: open it in a browser')
 

@@ -26,7 +26,7 @@ from kbr_localization.evaluation.metrics import (
     RunErrors,
     THRESHOLDS,
 )
-from kbr_localization.files import write_text
+from kbr_localization.files import new_file, write_text
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
@@ -59,8 +59,8 @@ class RunRecord:
 
     `errors`: None for a run without reference poses. `beliefs`: for every frame, poses (k, 3)
     drawn from the belief, for localizers that have one. `reasons`: for every frame, the numbers
-    behind the status. `pairs`: images by frame number. `worst`: numbers of the frame with the
-    largest error and of others that are not good, apart from each other.
+    behind the status. `worst`: numbers of the frame with the largest error and of others that are
+    not good, apart from each other. `pairs`: images of these and others, by frame number.
     """
 
     kernel_map: KernelMap
@@ -69,10 +69,10 @@ class RunRecord:
     trajectory: Trajectory
     reference: Trajectory
     errors: RunErrors | None
-    beliefs: tuple[FloatArray, ...]
-    reasons: tuple[dict[str, float], ...]
+    beliefs: list[FloatArray]
+    reasons: list[dict[str, float]]
+    worst: list[int]
     pairs: dict[int, ImagePair]
-    worst: tuple[int, ...]
 
 
 def record_run(
@@ -94,25 +94,15 @@ def record_run(
     trajectory = localize(kernel_map, dataset, method, init, seed, progress, observe)
     reference = reference_trajectory(dataset)
     errors = run_errors(reference, trajectory) if len(reference) else None
-    worst = _worst(errors, trajectory)
+    worst = [] if errors is None else _worst(errors, trajectory)
     spread = np.linspace(0, len(dataset) - 1, min(60, len(dataset))).round().astype(int)
     pictured, pairs = sorted({*spread.tolist(), *worst}), {}
     for done, number in enumerate(pictured, start=1):
         with suppress(DatasetError, VisionError):  # a broken image has no picture
             pairs[number] = best_match(kernel_map, dataset[number])
         (progress or silent)('looking up best matches', done, len(pictured))
-    return RunRecord(
-        kernel_map=kernel_map,
-        dataset=dataset,
-        method=method,
-        trajectory=trajectory,
-        reference=reference,
-        errors=errors,
-        beliefs=tuple(beliefs),
-        reasons=tuple(reasons),
-        pairs=pairs,
-        worst=worst,
-    )
+    found = trajectory, reference, errors, beliefs, reasons, worst, pairs
+    return RunRecord(kernel_map, dataset, method, *found)
 
 
 def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
@@ -125,21 +115,20 @@ def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
     return ImagePair(one_picture(image), match, frame.reference, pose, similarity)
 
 
-def _worst(errors: RunErrors | None, trajectory: Trajectory) -> tuple[int, ...]:
+def _worst(errors: RunErrors, trajectory: Trajectory) -> list[int]:
     """Return the worst frame and up to 11 others that are not good and 5 or more frames apart."""
+    order = np.argsort(-errors.position_m, kind='stable')
+    bad = [n for n in order if errors.position_m[n] > THRESHOLDS[0][0]]
     chosen: list[int] = []
-    for entry in () if errors is None else np.argsort(-errors.position_m, kind='stable'):
-        assert errors is not None
-        if chosen and (len(chosen) == 12 or errors.position_m[entry] <= THRESHOLDS[0][0]):
-            break
+    for entry in bad or order[:1]:
         frame = int(np.searchsorted(trajectory.stamps_ns, errors.stamps_ns[entry]))
         if all(abs(frame - other) >= 5 for other in chosen):
             chosen.append(frame)
-    return tuple(chosen)
+    return chosen[:12]
 
 
 def write_page(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a page of what `run_data`, `map_data` or `trial_data` collected; raises OSError."""
+    """Write a page of what `run_data`, `map_data` or `try_drives` collected; raises OSError."""
     template = resources.files('kbr_localization.evaluation').joinpath('report.html')
     written = datetime.now(timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
     data = {'written': written, 'version': __version__, 'pair_groups': [], 'worst': []} | data
@@ -148,26 +137,41 @@ def write_page(path: str | Path, data: dict[str, Any]) -> None:
 
 def script_json(values: Any) -> str:
     """JSON that may stand in a script element, which no text inside can end or comment out."""
-    data = json.dumps(values, allow_nan=False, separators=(',', ':'))
+    data = json.dumps(_plain(values), allow_nan=False, separators=(',', ':'))
     return data.replace('</', '<\\/').replace('<!', '\\u003c!')
 
 
+def _plain(value: Any) -> Any:
+    """Make values of JSON of arrays and numbers: six digits, None for what is not finite."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f'{value:.6g}') if np.isfinite(value) else None
+    return value
+
+
 def run_data(record: RunRecord) -> dict[str, Any]:
-    """Collect what the page of a run shows; unknown numbers are None."""
+    """Collect what the page of a run shows; unknown numbers are NaN or None."""
     kernel_map, trajectory, run = record.kernel_map, record.trajectory, record.dataset
     names, notes = ', '.join(kernel_map.run_names), [*run.notes, frame_note(kernel_map, run)]
     layers = [_layer('arrows', kernel_map.poses, 'map', 'map images')]
     if len(record.reference):
         layers.append(_layer('path', record.reference.poses, 'truth', 'ground truth', 7))
     metrics = {} if record.errors is None else run_metrics(record.errors)
-    milliseconds = np.zeros(0) if trajectory.seconds is None else 1000.0 * trajectory.seconds
+    assert trajectory.seconds is not None
+    milliseconds = 1000.0 * trajectory.seconds
+    noise = to_mapping(kernel_map.motion_noise)
     odometry = kernel_map.calibration.described(kernel_map.mapping is not None)
     return {
         'title': run.name,
         'subtitle': f'method {record.method}, {len(trajectory)} frames, map of {len(kernel_map)} '
         f'images ({names})' + ''.join(f'; {note}' for note in notes if note),
         'tiles': tiles(
-            metrics | {'ms_per_frame': float(milliseconds.mean()) if milliseconds.size else None},
+            metrics | {'ms_per_frame': float(milliseconds.mean())},
             ('position RMSE', 'position_rmse_m', 'm'),
             ('median', 'position_median_m', 'm'),
             ('heading median', 'heading_median_deg', '°'),
@@ -181,22 +185,16 @@ def run_data(record: RunRecord) -> dict[str, Any]:
         'plans': [{'title': '', 'layers': layers}],
         'frames': _frame_data(record),
         'pairs': {number: _pair_data(pair) for number, pair in record.pairs.items()},
-        'worst': list(record.worst),
-        'histograms': [
-            {'title': 'Time per frame', 'values': _rounded(milliseconds, 2), 'unit': 'ms'}
-        ],
+        'worst': record.worst,
+        'histograms': [{'title': 'Time per frame', 'values': milliseconds, 'unit': 'ms'}],
         'tables': {
             'filter': to_mapping(method_config(record.method, kernel_map)),
-            'motion noise': {
-                name: np.asarray(value).tolist()
-                for name, value in to_mapping(kernel_map.motion_noise).items()
-                if value is not None
-            },
+            'motion noise': {name: x for name, x in noise.items() if x is not None},
             'odometry of the map': {name: facts['words'] for name, facts in odometry.items()},
             'map': {
                 'image size': ' x '.join(str(side) for side in reversed(kernel_map.image_shape)),
                 'descriptor': kernel_map.describer.kind,
-                'descriptor size': int(kernel_map.describer.size),
+                'descriptor size': kernel_map.describer.size,
             },
             'skipped': trajectory.skipped,
         },
@@ -217,49 +215,42 @@ def _layer(
 ) -> dict[str, Any]:
     """Describe what a plan shows: `arrows` or a `path` (n, 3), or `links` (n, 4) of two ends."""
     shown = {'kind': kind, 'colour': colour, 'label': label, 'width': width}
-    return shown | {'points': _rounded(points, 3)}
+    return shown | {'points': points}
 
 
 def _frame_data(record: RunRecord) -> dict[str, Any]:
     trajectory, count = record.trajectory, len(record.trajectory)
+    assert trajectory.covariances is not None and trajectory.updated is not None
     position, heading, truth = (np.full((count, *shape), np.nan) for shape in ((), (), (3,)))
     if record.errors is not None:
         known = np.isin(trajectory.stamps_ns, record.errors.stamps_ns)
         position[known], heading[known] = record.errors.position_m, record.errors.heading_deg
         truth[known] = record.reference.poses
-    sigma = np.full(count, np.nan)
-    if trajectory.covariances is not None:
-        variance = np.linalg.eigvalsh(trajectory.covariances[:, :2, :2])[:, -1]
-        stated = (variance > 0) & (variance < UNKNOWN_VARIANCE)
-        sigma[stated] = np.sqrt(variance[stated])
+    variance = np.linalg.eigvalsh(trajectory.covariances[:, :2, :2])[:, -1]
+    stated = (variance > 0) & (variance < UNKNOWN_VARIANCE)
     names = sorted({name for reasons in record.reasons for name in reasons})
-    updated = np.zeros(0) if trajectory.updated is None else trajectory.updated
     return {
-        'seconds': _rounded((trajectory.stamps_ns - trajectory.stamps_ns[0]) * 1e-9, 3),
-        'poses': _rounded(trajectory.poses, 3),
-        'truth': _rounded(truth, 3),
-        'error_m': _rounded(position, 4),
-        'error_deg': _rounded(heading, 3),
-        'sigma_m': _rounded(sigma, 4),
-        'confidence': _rounded(trajectory.confidences, 3),
-        'status': list(trajectory.statuses),
-        'updated': updated.astype(int).tolist(),
-        'beliefs': [_rounded(points[:, :2], 2) for points in record.beliefs],
-        'reasons': {
-            name: _rounded(np.array([r.get(name, np.nan) for r in record.reasons]), 4)
-            for name in names
-        },
+        'seconds': (trajectory.stamps_ns - trajectory.stamps_ns[0]) * 1e-9,
+        'poses': trajectory.poses,
+        'truth': truth,
+        'error_m': position,
+        'error_deg': heading,
+        'sigma_m': np.sqrt(np.where(stated, variance, np.nan)),
+        'confidence': trajectory.confidences,
+        'status': trajectory.statuses,
+        'updated': trajectory.updated,
+        'beliefs': [points[:, :2] for points in record.beliefs],
+        'reasons': {name: [r.get(name) for r in record.reasons] for name in names},
     }
 
 
 def _pair_data(pair: ImagePair) -> dict[str, Any]:
-    away = None if pair.pose is None else float(np.hypot(*(pair.pose - pair.map_pose)[:2]))
     return {
         'frame': _data_uri(pair.frame),
         'match': None if pair.match is None else _data_uri(pair.match),
-        'similarity': round(pair.similarity, 3),
-        'distance_m': None if away is None else round(away, 2),
-        'map_pose': _rounded(pair.map_pose, 3),
+        'similarity': pair.similarity,
+        'distance_m': None if pair.pose is None else np.hypot(*(pair.pose - pair.map_pose)[:2]),
+        'map_pose': pair.map_pose,
     }
 
 
@@ -275,7 +266,7 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
             f'{name} was built of known poses: give a run to localize on it, as in '
             '`kbr report MAP RUN`'
         )
-    used, rejected = np.flatnonzero(record.kept == 1), rejected_closures(record)
+    used, worst, rejected = _closures(record)
     before, after = [], []
     for number in range(len(kernel_map.run_names)):
         members = kernel_map.run_index == number
@@ -308,35 +299,37 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
         'pair_groups': [
             {'title': title, 'pairs': [_closure_data(kernel_map, record, n) for n in chosen[:24]]}
             for title, chosen in (
-                ('Taken for one place, the worst of each sequence first', worst_closures(record)),
+                ('Taken for one place, the worst of each sequence first', worst),
                 ('Look alike, but contradict the others: not used', rejected),
             )
         ],
         'tables': {
-            f'odometry of run {run + 1}': dict(zip(NAMES, values.tolist(), strict=True))
-            for run, values in enumerate(np.asarray(record.parameters))
+            f'odometry of run {run + 1}': dict(zip(NAMES, values, strict=True))
+            for run, values in enumerate(record.parameters)
         },
     }
 
 
-def worst_closures(record: MappingRecord) -> NDArray[np.intp]:
-    """Closure (k,) with the largest error of each sequence that was used, the worst first."""
+def _closures(record: MappingRecord) -> tuple[NDArray[np.intp], ...]:
+    """
+    Choose closures (k,): all that were used, and one of each sequence.
+
+    Of the sequences that were used those with the largest errors, the worst first; of the others
+    those with the best scores, the best first.
+    """
+    kept = record.kept == 1
     # a radian is as bad as two metres
     badness = np.linalg.norm(record.misses * np.array([1.0, 1.0, 2.0]), axis=1)
-    return _one_a_sequence(record, record.kept == 1, badness)
-
-
-def rejected_closures(record: MappingRecord) -> NDArray[np.intp]:
-    """Closure (k,) with the best score of each sequence that was not used, the best first."""
-    used = np.isin(record.chain, record.chain[record.kept == 1])
-    return _one_a_sequence(record, ~used, record.score)
-
-
-def _one_a_sequence(record: MappingRecord, chosen: Any, value: FloatArray) -> NDArray[np.intp]:
-    order = np.flatnonzero(chosen)
-    order = order[np.argsort(-value[order], kind='stable')]
-    first = np.sort(np.unique(record.chain[order], return_index=True)[1])
-    return order[first]
+    chosen = [np.flatnonzero(kept)]
+    for which, value in (
+        (kept, badness),
+        (~np.isin(record.chain, record.chain[kept]), record.score),
+    ):
+        order = np.argsort(-value, kind='stable')
+        order = order[which[order]]
+        first = np.unique(record.chain[order], return_index=True)[1]
+        chosen.append(order[np.sort(first)])
+    return tuple(chosen)
 
 
 def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> dict[str, Any]:
@@ -366,11 +359,60 @@ def _encoded(jpeg: bytes) -> str:
     return 'data:image/jpeg;base64,' + base64.b64encode(jpeg).decode('ascii')
 
 
-def _rounded(values: FloatArray | None, digits: int) -> list[Any]:
-    """Nested lists with few digits, None where there is no finite number."""
-    if values is None:
-        return []
-    if values.ndim > 1:
-        return [_rounded(row, digits) for row in values]
-    numbers = np.round(values, digits).tolist()
-    return [number if np.isfinite(number) else None for number in numbers]
+def write_recording(path: str | Path, record: RunRecord) -> None:
+    """
+    Write an .rrd file for the rerun viewer.
+
+    It has the map, and over time the poses, the belief, the images, the errors.
+    """
+    import rerun as rr  # noqa: PLC0415  (an optional package)
+
+    trajectory, errors = record.trajectory, record.errors
+    flip = np.array([1.0, -1.0])  # the viewer's second axis points down, a map's points up
+    grey, dark, teal, violet = [160, 174, 192], [90, 105, 120], [11, 114, 133], [103, 65, 217]
+    name = f'{record.dataset.name} {record.method}'
+    stream = rr.RecordingStream('kbr_localization', recording_id=name)
+
+    def arrows(poses: FloatArray, colour: list[int]) -> Any:
+        directions = np.stack([np.cos(poses[:, 2]), np.sin(poses[:, 2])], axis=-1)
+        ends = {'origins': poses[:, :2] * flip, 'vectors': 0.3 * flip * directions}
+        return rr.Arrows2D(**ends, colors=[colour])
+
+    def log(series: dict[str, Any]) -> None:
+        for name, value in series.items():
+            stream.log(name, rr.Scalars(float(value)))
+
+    with new_file(path) as part:
+        stream.save(str(part))
+        stream.log('plan/map', arrows(record.kernel_map.poses, grey), static=True)
+        for what, poses, colour in (
+            ('truth', record.reference.poses, dark),
+            ('estimate', trajectory.poses, teal),
+        ):
+            line = rr.LineStrips2D([poses[:, :2] * flip], colors=[colour])
+            stream.log(f'plan/{what}', line, static=True)
+        for number, stamp in enumerate(trajectory.stamps_ns.tolist()):
+            stream.set_time('frame', sequence=number)
+            stream.set_time('stamp', timestamp=np.datetime64(stamp, 'ns'))
+            stream.log('plan/pose', arrows(trajectory.poses[[number]], teal))
+            belief = record.beliefs[number][:, :2] * flip
+            stream.log('plan/belief', rr.Points2D(belief, colors=[violet], radii=0.06))
+            if trajectory.confidences is not None:
+                log({'confidence': trajectory.confidences[number]})
+            log({f'diagnostics/{key}': value for key, value in record.reasons[number].items()})
+            pair = record.pairs.get(number)
+            for what, image in (('camera', pair.frame), ('match', pair.match)) if pair else ():
+                if image is not None:
+                    model = rr.ColorModel.L if image.ndim == 2 else rr.ColorModel.BGR
+                    shown = rr.Image(image, color_model=model).compress(jpeg_quality=80)
+                    stream.log(f'images/{what}', shown)
+        stream.reset_time()
+        if errors is not None:
+            rows = zip(
+                errors.stamps_ns.tolist(), errors.position_m, errors.heading_deg, strict=True
+            )
+            for stamp, metres, degrees in rows:
+                stream.set_time('stamp', timestamp=np.datetime64(stamp, 'ns'))
+                log({'error/position_m': metres, 'error/heading_deg': degrees})
+        stream.flush()
+        stream.disconnect()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization import se2
@@ -20,7 +20,7 @@ from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
-from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
+from kbr_localization.evaluation.metrics import Metrics, run_metrics, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map, unique_names
@@ -68,18 +68,12 @@ LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
 """What `_measure` gives by name: how it is written, which is bad, and what to do then."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """
-    A test on a map of the same drive, or of another one.
+class Trial(NamedTuple):
+    """The figures by name, with all of `run_metrics`; what the page shows; the trajectory."""
 
-    `summary`: figures by name, with all of `run_metrics`. `facts`: rows of name and text by title.
-    """
-
-    record: RunRecord
     summary: dict[str, Any]
-    facts: dict[str, dict[str, str]]
-    advice: tuple[Advice, ...]
+    page: dict[str, Any]
+    trajectory: Trajectory
 
 
 def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) -> Trial:
@@ -105,7 +99,24 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
         assert fixes is not None
         kernel_map = align(made, fixes.stamps_ns, fixes.poses)[0]
     record = record_run(with_statistics(kernel_map), test, progress=progress)
-    return _judge(drives, posed, mapped, record, known, progress)
+    of_drive = len(test) / len(drives[0]) if len(drives) == 1 else None
+    summary = _summary(record, mapped, of_drive, known)
+    odometry = kernel_map.calibration.described(not known)
+    facts: dict[str, dict[str, str]] = {
+        'Topics': {},
+        'Odometry': {key.replace('_', ' '): told['words'] for key, told in odometry.items()},
+    }
+    advice = [*_advice_of_passes(record), *_advice_of_failures(record)]
+    names = unique_names([drive.name for drive in drives])
+    for name, drive, with_poses in zip(names, drives, posed, strict=True):
+        of, whose = ('', '') if len(drives) == 1 else (f' of {name}', f'{name}: ')
+        facts['Topics'][name] = '; '.join((*drive.sources, *drive.notes)) or 'a folder'
+        if others := getattr(drive, 'others', ()):
+            facts['Topics'][f'{name}, not used'] = ', '.join(others)
+        facts[f'Stamps{of}'] = _stamps(drive)
+        facts[f'Images{of}'], bad = _looks(with_poses, progress)
+        advice += [(f'{whose}{text}', where) for text, where in bad]
+    return Trial(summary, _page(record, summary, facts, advice), record.trajectory)
 
 
 def _posed_by_closures(
@@ -178,72 +189,39 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
     `first_seen`: (n,) as `first_visits` has them. Returns its first pose and the one after its
     last; both are n where nothing is seen twice.
     """
-    best, found = 0, (len(first_seen), len(first_seen))
-    back = first_seen < len(first_seen)
-    begins = np.flatnonzero(back & ~np.concatenate([[False], back[:-1]]))
-    spread = np.linspace(0, len(first_seen) - 1, 200).astype(int)
-    for start in np.unique(np.concatenate([begins, spread])):
+    count = len(first_seen)
+    best, found = 0, (count, count)
+    for start in np.unique(np.linspace(0, count - 1, 400).astype(int)).tolist():
         gains = np.cumsum(np.where(first_seen[start:] < start, 1, -1))
         length = int(np.argmax(gains))
         if gains[length] > best:
-            best, found = int(gains[length]), (int(start), int(start) + length + 1)
+            best, found = int(gains[length]), (start, start + length + 1)
     return found
 
 
-def _judge(
-    drives: Sequence[Dataset],
-    posed: Sequence[Dataset],
-    mapped: Dataset,
-    record: RunRecord,
-    known: bool,
-    progress: Progress,
-) -> Trial:
-    errors, test, kernel_map = record.errors, record.dataset, record.kernel_map
-    assert errors is not None and errors.said is not None
-    assert record.trajectory.seconds is not None
-    milliseconds, places = 1000.0 * record.trajectory.seconds, record.reference.poses
-    again = np.array([same_place(kernel_map.poses, pose).any() for pose in places])
+def _summary(
+    record: RunRecord, mapped: Dataset, of_drive: float | None, known: bool
+) -> dict[str, Any]:
+    kernel_map, test, trajectory = record.kernel_map, record.dataset, record.trajectory
+    assert record.errors is not None and trajectory.seconds is not None
+    milliseconds = 1000.0 * trajectory.seconds
     slowest = float(np.quantile(milliseconds, 0.95))
-    summary: dict[str, Any] = {
+    again = [same_place(kernel_map.poses, pose).any() for pose in record.reference.poses]
+    metrics: Metrics = run_metrics(record.errors)
+    return {
         'map_images': len(kernel_map),
         'map_m': _metres(mapped),
         'test_frames': len(test),
         'test_m': _metres(test),
-        'test_of_drive': len(test) / len(drives[0]) if len(drives) == 1 else None,
-        'test_at_mapped_places': float(again.mean()),
-        'localized': record.trajectory.statuses.count('localized') / len(test),
+        'test_of_drive': of_drive,
+        'test_at_mapped_places': float(np.mean(again)),
+        'localized': trajectory.statuses.count('localized') / len(test),
         'errors_against': 'known poses' if known else 'the pose graph of all that was driven',
-        **run_metrics(errors),
+        **metrics,
         'wall_ms_per_frame': float(milliseconds.mean()),
         'wall_ms_per_frame_95': slowest,
         'fastest_camera_hz': 1000.0 / slowest,
     }
-    facts: dict[str, dict[str, str]] = {
-        'Topics': {},
-        'Odometry': {
-            name.replace('_', ' '): values['words']
-            for name, values in kernel_map.calibration.described(not known).items()
-        },
-    }
-    advice = [*_advice_of_passes(kernel_map, places), *_advice_of_failures(record, errors)]
-    for name, drive, part in zip(
-        unique_names([drive.name for drive in drives]), drives, posed, strict=True
-    ):
-        of, whose = ('', '') if len(drives) == 1 else (f' of {name}', f'{name}: ')
-        facts['Topics'][name] = '; '.join((*drive.sources, *drive.notes)) or 'a folder'
-        if others := getattr(drive, 'others', ()):
-            facts['Topics'][f'{name}, not used'] = ', '.join(others)
-        facts[f'Stamps{of}'] = _stamps(drive)
-        where, looks = _look(part, progress)
-        facts[f'Images{of}'] = {
-            looked: form.format(np.median(values)) if len(values) else 'none could be read'
-            for (looked, (form, *_)), values in zip(LOOKS.items(), looks.T, strict=True)
-        }
-        for (_, is_bad, text), values in zip(LOOKS.values(), looks.T, strict=True):
-            bad = is_bad(values)
-            if bad.any() and bad.mean() > _MENTIONED:
-                advice.append((f'{whose}{bad.mean():.0%} of the images are {text}', where[bad]))
-    return Trial(record, summary, facts, tuple(advice))
 
 
 def _metres(drive: Dataset) -> float:
@@ -263,8 +241,8 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     return rows
 
 
-def _look(drive: Dataset, progress: Progress) -> tuple[FloatArray, FloatArray]:
-    """Poses (k, 3), NaN where unknown, and measures (k, 4) of up to 100 images of a drive."""
+def _looks(drive: Dataset, progress: Progress) -> tuple[dict[str, str], list[Advice]]:
+    """Medians of what `LOOKS` names over up to 100 images of a drive, and what is bad of them."""
     numbers = np.unique(np.linspace(0, len(drive) - 1, 100).astype(int))
     poses, rows = [], []
     for done, number in enumerate(numbers, start=1):
@@ -273,7 +251,14 @@ def _look(drive: Dataset, progress: Progress) -> tuple[FloatArray, FloatArray]:
             rows.append(_measure(one_picture(frame.load_image())))
             poses.append(np.full(3, np.nan) if frame.reference is None else frame.reference)
         progress('looking at images', done, len(numbers))
-    return np.array(poses).reshape(-1, 3), np.array(rows).reshape(-1, len(LOOKS))
+    if not rows:
+        return dict.fromkeys(LOOKS, 'none could be read'), []
+    medians, advice, places = {}, [], np.array(poses)
+    for (name, (form, is_bad, text)), values in zip(LOOKS.items(), np.array(rows).T, strict=True):
+        medians[name], bad = form.format(np.median(values)), is_bad(values)
+        if bad.mean() > _MENTIONED:
+            advice.append((f'{bad.mean():.0%} of the images are {text}', places[bad]))
+    return medians, advice
 
 
 def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
@@ -289,10 +274,11 @@ def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
     return float(small.mean()) / 255.0, float(clipped), float(width), float(np.mean(slope > 4.0))
 
 
-def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> Iterator[Advice]:
+def _advice_of_passes(record: RunRecord) -> Iterator[Advice]:
     """Name ways of the map that were not tested, and those driven in one direction only."""
-    poses, turn = kernel_map.poses, np.array([0.0, 0.0, np.pi])
+    poses, turn = record.kernel_map.poses, np.array([0.0, 0.0, np.pi])
     steps = np.append(0.0, np.diff(se2.travelled(poses)))
+    tested = record.reference.poses
     once = np.array([not same_place(tested, pose).any() for pose in poses])
     # the ways there and back lie side by side
     one_way = np.array([not same_place(poses, pose + turn, 2.0).any() for pose in poses])
@@ -305,10 +291,11 @@ def _advice_of_passes(kernel_map: KernelMap, tested: FloatArray) -> Iterator[Adv
             yield f'{steps[where].sum():.0f} m of the map {what}', poses[where]
 
 
-def _advice_of_failures(record: RunRecord, errors: RunErrors) -> Iterator[Advice]:
+def _advice_of_failures(record: RunRecord) -> Iterator[Advice]:
     """Name where the test was wrong and called localized, and where it was not localized."""
-    said, poses = errors.said, record.reference.poses
-    assert said is not None
+    errors, poses = record.errors, record.reference.poses
+    assert errors is not None and errors.said is not None
+    said = errors.said
     if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
         yield f'seldom localized: {why}', poses[~said]
     wrong, silent = said & errors.lost, ~said
@@ -362,27 +349,29 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     return '' if count else 'is this a map of that place, made with that camera?'
 
 
-def trial_data(trial: Trial) -> dict[str, Any]:
-    """Collect what the page of a trial shows: its test, figures, facts and advice."""
-    data = run_data(trial.record)
+def _page(
+    record: RunRecord,
+    summary: dict[str, Any],
+    facts: dict[str, dict[str, str]],
+    advice: list[Advice],
+) -> dict[str, Any]:
+    """Return the page of the test, with its own figures, the facts, and the advice on the plan."""
+    data = run_data(record)
     marks = [
         [*place, number]
-        for number, (_, places) in enumerate(trial.advice, start=1)
-        for place in spread_out(places).tolist()
+        for number, (_, places) in enumerate(advice, start=1)
+        for place in spread_out(places)
     ]
     data['plans'][0]['layers'].append(
         {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': '', 'width': 1.0}
     )
+    part = [('of the drive tested', 'test_of_drive', '%')] if summary['test_of_drive'] else []
     return data | {
-        'title': f'Will it work? {trial.record.dataset.name}',
-        'subtitle': verdict(trial.summary),
+        'title': f'Will it work? {record.dataset.name}',
+        'subtitle': verdict(summary),
         'tiles': tiles(
-            trial.summary,
-            *(
-                [('of the drive tested', 'test_of_drive', '%')]
-                if trial.summary['test_of_drive']
-                else []
-            ),
+            summary,
+            *part,
             ('localized', 'localized', '%'),
             ('localized after', 'localized_after_m', 'm'),
             ('median error', 'position_median_m', 'm'),
@@ -391,31 +380,29 @@ def trial_data(trial: Trial) -> dict[str, Any]:
             ('wall time per frame, this computer', 'wall_ms_per_frame', 'ms'),
             ('fastest camera, this computer', 'fastest_camera_hz', 'Hz'),
         ),
-        'facts': trial.facts,
-        'advice': [text for text, _ in trial.advice],
+        'facts': facts,
+        'advice': [text for text, _ in advice],
     }
 
 
 def spread_out(places: FloatArray) -> FloatArray:
-    """Choose at most eight places (k, 2) all over (n, 3), each 5 m or more from the others."""
-    points = places[np.isfinite(places).all(axis=1), :2]
-    chosen, nearest = points[:1], np.full(len(points), np.inf)
-    while 0 < len(chosen) < 8:
-        nearest = np.minimum(nearest, np.hypot(*(points - chosen[-1]).T))
-        if nearest.max() < AWAY_M:
-            break
-        chosen = np.vstack([chosen, points[np.argmax(nearest)]])
-    return chosen
+    """Choose at most eight places (k, 2) all over (n, 3), 5 m or more from each other."""
+    chosen = np.zeros((0, 2))
+    for place in places[np.isfinite(places).all(axis=1), :2]:
+        if (np.hypot(*(chosen - place).T) >= AWAY_M).all():
+            chosen = np.vstack([chosen, place])
+    return chosen[:: max(1, -(-len(chosen) // 8))]
 
 
 def verdict(summary: dict[str, Any]) -> str:
     """Say in a sentence what was tested and what came out."""
-    after, error = summary['localized_after_m'], summary['position_median_m']
-    found = 'never localized' if after is None else f'localized after {after:.1f} m'
-    if after is not None and error is not None:
-        found += f' and in {summary["localized"]:.0%} of the frames; median error {error:.2f} m'
-        found += f' against {summary["errors_against"]}'
-    part = summary['test_of_drive']
+    part, found = summary['test_of_drive'], 'never localized'
+    if summary['localized_after_m'] is not None:
+        found = (
+            f'localized after {summary["localized_after_m"]:.1f} m and in '
+            f'{summary["localized"]:.0%} of the frames; median error '
+            f'{summary["position_median_m"]:.2f} m against {summary["errors_against"]}'
+        )
     return (
         f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
         f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
