@@ -131,7 +131,7 @@ class GrowingMap:
         in_use: MapInUse,
         config: Callable[[], NodeConfig],
         background: Executor,
-        log: Callable[[str, str], None],
+        log: Log,
     ) -> None:
         self._config, self._background, self._log = config, background, log
         self.counts = Counter[str]()
@@ -259,9 +259,8 @@ class GrowingMap:
         if float(np.median(self._recent)) < config.grow_below:
             return 'nearly all views match badly, as in another light'
         taken = np.array([*self._added, *(image.pose for image in self._candidates)])
-        offsets = taken.reshape(-1, 3) - answer.estimate.pose
-        near = np.hypot(offsets[:, 0], offsets[:, 1]) < config.grow_spacing_d
-        if np.any(near & (np.abs(se2.wrap_angle(offsets[:, 2])) < config.grow_spacing_a)):
+        spacing = (config.grow_spacing_d, config.grow_spacing_a)
+        if se2.within(taken.reshape(-1, 3), answer.estimate.pose, *spacing).any():
             return 'near one that was added'
         if len(self.in_use.kernel_map) > LARGEST_TO_GROW:
             return 'the map is too large'
@@ -271,7 +270,13 @@ class GrowingMap:
         """Add the candidates except those that look like a candidate of another place."""
         images, self._candidates = self._candidates, []
         kernel_map = self.in_use.kernel_map
-        if not images or not self._claim():
+        if not images:
+            return None
+        try:
+            self.in_use.file.claim()
+        except MapError as error:
+            self.failure = f'no images are added to the map: {error}'
+            self._log('error', self.failure)
             return None
         rows = np.stack([image.descriptor for image in images])
         alike = kernel_map.per_camera(kernel_map.describer.cross_gram(rows, rows))
@@ -289,13 +294,3 @@ class GrowingMap:
         self._added = np.concatenate([self._added, poses[~moved_along]])
         self.counts['added by itself'] += len(kept)
         return self.in_use.kernel_map
-
-    def _claim(self) -> bool:
-        """Whether no other process adds to the file."""
-        try:
-            self.in_use.file.claim()
-        except MapError as error:
-            self.failure = f'no images are added to the map: {error}'
-            self._log('error', self.failure)
-            return False
-        return True
