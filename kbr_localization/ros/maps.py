@@ -259,8 +259,9 @@ class GrowingMap:
         if float(np.median(self._recent)) < config.grow_below:
             return 'nearly all views match badly, as in another light'
         taken = np.array([*self._added, *(image.pose for image in self._candidates)])
-        spacing = (config.grow_spacing_d, config.grow_spacing_a)
-        if se2.within(taken.reshape(-1, 3), answer.estimate.pose, *spacing).any():
+        x, y, turn = (taken.reshape(-1, 3) - answer.estimate.pose).T
+        near = np.hypot(x, y) < config.grow_spacing_d
+        if np.any(near & (np.abs(se2.wrap_angle(turn)) < config.grow_spacing_a)):
             return 'near one that was added'
         if len(self.in_use.kernel_map) > LARGEST_TO_GROW:
             return 'the map is too large'
