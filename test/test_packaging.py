@@ -63,11 +63,6 @@ def test_catkin_tools_read_manifest_and_changelog(manifest):
     assert re.search(r'^(Forthcoming|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))$', text, re.MULTILINE)
 
 
-def test_no_message_or_page_installs_the_package_from_an_index_that_does_not_have_it():
-    for path in [*(ROOT / 'kbr_localization').rglob('*.py'), *ROOT.rglob('*.md')]:
-        assert 'kbr-localization[' not in path.read_text(encoding='utf-8'), path
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not COLCON.is_file(), reason='colcon is not installed')
 def test_colcon_installs_executables_launch_files_and_configuration(tmp_path):

@@ -8,8 +8,9 @@ import signal
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import DatasetError
+from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.ros import conversions
+from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.player import schedule
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -101,9 +102,7 @@ def test_the_command_publishes_the_bytes_of_the_files(ros, run):
     [
         ({'run': '/no/such/run'}, 'no such run: /no/such/run'),
         ({}, "parameter 'run' is empty"),
-        ({'rate': -1.0}, "parameter 'rate': expected a value in [0.01, 1000.0], got -1.0"),
         ({'rat': 2.0}, "unknown parameter 'rat' = 2.0: did you mean 'rate'?"),
-        ({'odom_frame_id': 'map'}, "expected the names of two frames, as 'map' and 'odom'"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
@@ -113,19 +112,22 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
     assert len(player.output.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize('camera', ['0', 'front-left'])
-def test_a_camera_whose_name_is_none_of_a_topic_is_told(ros, run, camera):
+def test_its_parameters_are_checked_like_those_of_the_other_nodes():
+    with pytest.raises(ConfigurationError, match=r"'rate': expected a value in \[0.01, 1000.0\]"):
+        PlayerConfig(rate=-1.0)
+    with pytest.raises(ConfigurationError, match="names of two frames, as 'map' and 'odom'"):
+        PlayerConfig(odom_frame_id='map')
+
+
+def test_topics_that_there_cannot_be_are_told(ros, run):
+    clash = ros.start_node('player', ['image:=odom'], run=run.path)
+    assert clash.wait() == 2
+    assert "cannot use topic 'image': Failed to create publisher" in clash.output
     shutil.copytree(run.path / 'std_cam', run.path / 'rear_cam')
-    (run.path / 'std_cam').rename(run.path / f'{camera}_cam')
+    (run.path / 'std_cam').rename(run.path / 'front-left_cam')
     player = ros.start_node('player', run=run.path)
     assert player.wait() == 2 and 'Traceback' not in player.output
-    assert f"cannot use topic '{camera}/image'" in player.output
-
-
-def test_two_topics_that_are_remapped_to_one_are_told(ros, run):
-    player = ros.start_node('player', ['image:=odom'], run=run.path)
-    assert player.wait() == 2
-    assert "cannot use topic 'image': Failed to create publisher" in player.output
+    assert "cannot use topic 'front-left/image'" in player.output
 
 
 def test_without_ros_playing_says_what_is_missing(ros, tmp_path):

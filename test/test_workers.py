@@ -17,7 +17,6 @@ from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.workers import (
     gathered,
-    one_thread,
     open_workers,
     shrinking_batches,
     THREAD_VARIABLES,
@@ -55,13 +54,6 @@ def test_a_killed_process_is_an_error_that_says_what_to_do():
         list(workers.run(work_here, ['die'] * 4))
     with open_workers(2) as workers:
         assert len(list(workers.run(work_here, [1, 2, 3]))) == 3
-
-
-def test_threads_are_given_back():
-    before = cv2.getNumThreads()
-    with one_thread():
-        assert cv2.getNumThreads() == 1
-    assert cv2.getNumThreads() == before
 
 
 @pytest.mark.parametrize(('given', 'expected'), [({}, 1), ({'OMP_NUM_THREADS': '2'}, 2)])
