@@ -77,7 +77,7 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(run_with_truth):
     assert_one_line(result, 'no space left on device')
     reader, writer = os.pipe()
     os.close(reader)
-    result = kbr('evaluate', *run_with_truth, **options, stdout=writer)
+    result = kbr('evaluate', *run_with_truth, '--json', **options, stdout=writer)
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, '')
 

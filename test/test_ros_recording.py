@@ -176,6 +176,18 @@ def test_odometry_is_written_at_its_rate_also_when_it_comes_a_little_early(
     assert abs(len(lines) - recorded) <= 1
 
 
+def test_the_samples_at_a_leap_are_written_once_whatever_the_rate(tmp_path):
+    drive = Drive(tmp_path / 'run', odometry_rate=5.0)
+    for number in range(41):
+        leap = [0.55 * (number > 14) + 0.55 * (number > 15), 0.0, 0.0]
+        drive.odometry(number / 20, se2.compose(ORIGIN, leap))
+        drive.work()
+    drive.session.close()
+    lines = (tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()
+    ticks = [round(20 * (int(w[3]) + 1e-6 * int(w[4]) - 1.6e9)) for w in map(str.split, lines)]
+    assert {14, 15, 16} <= set(ticks) and ticks == sorted(set(ticks)) and len(ticks) < 20
+
+
 @pytest.mark.parametrize('ahead', [0.8, 5.0])
 def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
     drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
