@@ -1,7 +1,6 @@
 """Every experiment runs at a tiny size; stored verdicts follow from the stored numbers."""
 
 import csv
-import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -9,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from state_space import LinearGaussian
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,20 +18,13 @@ if not (ROOT / 'experiments').is_dir():
 pytest.importorskip('matplotlib')
 
 # only now: the folder and matplotlib are there
-common, claims, records, report, experiments = (
+common, claims, records, classical, room, experiments = (
     importlib.import_module(f'experiments.{name}')
-    for name in ('common', 'claims', 'records', 'report', '__main__')
+    for name in ('common', 'claims', 'records', 'classical', 'room', '__main__')
 )
 GaussianPairs = importlib.import_module('experiments.gaussian_pairs').GaussianPairs
 Mixture = importlib.import_module('experiments.mbksr_fig3').Mixture
-furnished, looking_at = (
-    getattr(importlib.import_module('experiments.room'), name)
-    for name in ('furnished', 'looking_at')
-)
-
-pytestmark = pytest.mark.slow
 STATES = (claims.HOLDS, claims.NOISE, claims.FAILS, claims.NOT_RUN)
-NAMED = ('whole', 'parts')
 PNG = b'\x89PNG\r\n\x1a\n'
 
 
@@ -44,6 +37,7 @@ def run(name, out, *options):
     experiments.main([name, '--size', 'tiny', '--out', str(out), *options])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', experiments.NAMES)
 def test_experiment_writes_csv_figure_and_line(name, tmp_path):
     run(name, tmp_path, '--seeds', '0,1')
@@ -62,6 +56,7 @@ def test_experiment_writes_csv_figure_and_line(name, tmp_path):
     assert f'[{line["source"]}](results/{name}.json)' in readme
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', experiments.NAMES)
 def test_committed_verdicts_are_those_of_the_committed_records(name, tmp_path):
     """What is judged again from the records of all five seeds is what is stored."""
@@ -79,32 +74,17 @@ def test_committed_verdicts_are_those_of_the_committed_records(name, tmp_path):
     assert (tmp_path / 'rows.csv').read_text() == (stored / f'{name}.csv').read_text()
 
 
-def test_an_interrupted_run_goes_on_and_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'parts', [[('0', '--jobs', '2'), ('0,1', '--resume')], [('0,1', '--jobs', '2')]]
+)
+def test_an_interrupted_run_and_processes_find_the_same_numbers(tmp_path, parts):
     run('kbr_fig2', tmp_path / 'whole', '--seeds', '0,1')
-    run('kbr_fig2', tmp_path / 'parts', '--seeds', '0')
-    module = importlib.import_module('experiments.kbr_fig2')
-    seen = []
-
-    def counted(rng, **arguments):
-        seen.append(arguments['d'])
-        return module.trial(rng, **arguments)
-
-    monkeypatch.setattr(
-        module, 'EXPERIMENT', dataclasses.replace(module.EXPERIMENT, trial=counted)
-    )
-    run('kbr_fig2', tmp_path / 'parts', '--seeds', '0,1', '--resume')
-    assert seen == [2, 8]
-    whole, parts = (
-        (tmp_path / folder / 'results' / 'kbr_fig2.json').read_text() for folder in NAMED
-    )
-    assert whole == parts
-
-
-def test_processes_find_the_same_numbers(tmp_path):
-    for folder, jobs in (('whole', '1'), ('parts', '2')):
-        run('kbr_fig2', tmp_path / folder, '--seeds', '0', '--jobs', jobs)
-    first, second = ((tmp_path / f / 'results' / 'kbr_fig2.csv').read_text() for f in NAMED)
-    assert first == second
+    for seeds, *options in parts:
+        run('kbr_fig2', tmp_path / 'parts', '--seeds', seeds, *options)
+    for name in ('kbr_fig2.json', 'kbr_fig2.csv'):
+        whole, other = ((tmp_path / folder / 'results' / name) for folder in ('whole', 'parts'))
+        assert whole.read_text() == other.read_text()
 
 
 def test_runs_in_cold_format_that_are_absent_are_told(tmp_path, monkeypatch, capsys):
@@ -154,11 +134,44 @@ def test_embedding_of_a_mixture_agrees_with_a_large_sample():
 
 
 def test_renderer_shows_the_table_in_front_of_the_camera():
-    scene = furnished()
+    scene = room.furnished()
     position = np.array([0.0, -6.0, 1.0])
-    image = scene.render(position, looking_at(position, np.array([0.0, 0.0, -1.85])), 31)
+    image = scene.render(position, room.looking_at(position, np.array([0.0, 0.0, -1.85])), 31)
     red, green, blue = image[15, 15]
     assert red > green > blue
     np.testing.assert_allclose(image[15, 15] / red, np.array([0.7, 0.45, 0.2]) / 0.7, rtol=1e-9)
-    away = scene.render(position, looking_at(position, np.array([0.0, -9.0, 1.0])), 31)
+    away = scene.render(position, room.looking_at(position, np.array([0.0, -9.0, 1.0])), 31)
     assert not np.allclose(away, image)
+
+
+F, H = np.array([[0.9, 0.3], [-0.2, 0.8]]), np.array([[1.0, 0.5]])
+Q, R = np.array([[0.2, 0.05], [0.05, 0.1]]), np.array([[0.3]])
+START = np.array([1.0, -1.0]), np.eye(2)
+MATRICES = classical.GaussianStateSpaceModel(F, Q, H, R, *START)
+FUNCTIONS = classical.GaussianStateSpaceModel(lambda x: x @ F.T, Q, lambda x: x @ H.T, R, *START)
+
+
+@pytest.mark.parametrize(
+    ('method', 'model'),
+    [('kalman', MATRICES), ('extended', FUNCTIONS), ('unscented', FUNCTIONS)],
+)
+def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
+    truth = LinearGaussian(F, Q, H, R, *START)
+    _, y = truth.simulate(30, np.random.default_rng(0))
+    means, covariances = classical.classical_filter(method, model, y)
+    expected, expected_covariances, *_ = truth.kalman(y)
+    np.testing.assert_allclose(means, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(('method', 'expected'), [('extended', 4.0), ('unscented', 4.25)])
+def test_the_unscented_transform_knows_the_mean_of_a_square_and_the_extended_one_does_not(
+    method, expected
+):
+    """E x^2 = m^2 + P for x ~ N(2, 1/4), where observations say nothing."""
+    one = np.eye(1)
+    model = classical.GaussianStateSpaceModel(
+        lambda x: x**2, one, lambda x: x, 1e12 * one, np.array([2.0]), 0.25 * one
+    )
+    means, _ = classical.classical_filter(method, model, np.zeros((2, 1)))
+    assert means[1, 0] == pytest.approx(expected, rel=1e-6)

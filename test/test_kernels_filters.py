@@ -107,20 +107,13 @@ def test_nonparametric_filter_is_equation_17_of_kbr_written_out():
     np.testing.assert_allclose(following.weights, expected, rtol=1e-6, atol=1e-8)
 
 
-def test_the_kernel_monte_carlo_filter_is_near_kalman():
-    def sampler(points, rng):
-        return 0.9 * points + np.sqrt(0.3) * rng.normal(size=points.shape)
-
-    _, y = MODEL.simulate(60, np.random.default_rng(100))
-    exact = MODEL.kalman(y)[0]
-    prior = ModelKernelMean(KERNEL, np.zeros((1, 1)), np.ones(1), GaussianNoise(1.5))
-    errors = []
-    for size in (50, 300):
-        rule = KernelBayesRule(KERNEL, KERNEL, *pairs(size), 0.01 / size, (0.1 / size) ** 2)
-        found = KernelBayesFilter(MonteCarloTransition(sampler), rule).run(y, prior=prior)
-        errors.append(np.sqrt(np.mean((means(found) - exact) ** 2)))
-    assert errors[1] < 0.12 * exact.std()
-    assert errors[1] < 0.7 * errors[0]
+@pytest.mark.parametrize('draws', [None, 7])
+def test_the_kernel_monte_carlo_filter_predicts_by_herded_points_that_are_moved(draws):
+    x, _ = pairs(40)
+    belief = KernelMean(KERNEL, x, np.random.default_rng(0).normal(0.05, 0.05, 40))
+    transition = MonteCarloTransition(lambda points, rng, u: u * points, draws)
+    moved = KernelMean.of_sample(KERNEL, -0.5 * belief.herd(draws or 40))
+    np.testing.assert_allclose(transition.predict(belief, x, -0.5), moved(x), rtol=1e-12)
 
 
 def test_a_control_moves_the_prediction_of_model_and_learnt_transition():
@@ -236,14 +229,6 @@ def test_the_backward_pass_turns_kalman_into_rauch_tung_striebel():
     assert errors[1] < min(0.5 * errors[0], 0.2 * exact.std())
     found = [belief.covariance()[0, 0] for belief in smoothed]
     assert np.mean(found) == pytest.approx(np.mean(variances[:-1]), rel=0.2)
-
-
-def test_smoothing_is_better_than_filtering():
-    x, y = autoregression(r=0.6).simulate(80, np.random.default_rng(3))
-    smoother = KernelBayesSmoother(hybrid(*pairs(300, noise=0.6)), backward(300))
-    filtered, smoothed = means(smoother.forward.run(y)), means(smoother.run(y))
-    assert np.mean((smoothed - x) ** 2) < 0.9 * np.mean((filtered - x) ** 2)
-    np.testing.assert_array_equal(smoothed[-1], filtered[-1])
 
 
 PLANAR = LinearGaussian(

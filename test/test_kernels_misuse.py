@@ -20,6 +20,10 @@ def learnt(kernel=K):
     return k.NonparametricModel(kernel, K, X, X, 1e-3)
 
 
+def smoothed(noise, kernel):
+    return noise.conditional_kernel_mean(kernel)
+
+
 def mean():
     return k.KernelMean.of_sample(K, X)
 
@@ -27,7 +31,6 @@ def mean():
 CASES = [
     (lambda: k.GaussianKernel([[1.0, 2.0], [2.0, 1.0]]), 'covariance: .* got -1'),
     (lambda: k.GaussianKernel([[1.0, 0.5], [0.0, 1.0]]), 'covariance: expected a symmetric'),
-    (lambda: k.GaussianKernel('wide'), 'covariance: expected an array of numbers'),
     (lambda: k.MaternKernel(1.0, 41.0), 'smoothness: expected at most 40'),
     (lambda: -1.0 * K, 'factor: expected a finite number > 0, got -1'),
     (lambda: K.on(3).gram(X), r'x: expected coordinates \(3,\)'),
@@ -36,48 +39,26 @@ CASES = [
     (lambda: K.gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
     (lambda: K.gram(np.ones((2, 2)) * 1j), 'x: expected real numbers'),
     (lambda: k.PrecomputedKernel([[1.0, 0.0], [0.5, 1.0]]), 'matrix: expected a symmetric'),
+    (lambda: smoothed(k.GaussianNoise(1.0), k.MaternKernel(1.0)), 'conjugate to GaussianNoise'),
     (
-        lambda: k.GaussianNoise(1.0).conditional_kernel_mean(k.MaternKernel(1.0)),
-        'conjugate to Gauss',
-    ),
-    (lambda: k.VonMisesNoise(1.0).conditional_kernel_mean(K), 'conjugate to VonMisesNoise'),
-    (
-        lambda: k.CauchyNoise([1.0, 2.0]).conditional_kernel_mean(
-            k.RationalQuadraticKernel([1.0, 1.0])
-        ),
+        lambda: smoothed(k.CauchyNoise([1.0, 2.0]), k.RationalQuadraticKernel([1.0, 1.0])),
         'conjugate to CauchyNoise',
     ),
-    (lambda: k.MixtureNoise([1.0], [k.GaussianNoise(1.0)] * 2), r'weights: expected shape \(2\)'),
-    (lambda: k.KernelMean(K, X, np.ones(2)), r'weights: expected shape \(9\)'),
     (lambda: mean().inner(k.KernelMean.of_sample(2.0 * K, X)), 'other: expected a kernel mean of'),
     (lambda: mean().herd(0), 'count: expected an integer > 0, got 0'),
-    (lambda: mean().expectation(lambda x: 1.0), 'function: expected shape'),
     (
         lambda: k.AdditiveNoiseModel(lambda x: x[:1], k.CauchyNoise(1.0)).images(X),
         'function.*: expected shape',
     ),
-    (lambda: k.MonteCarloModel(lambda x, rng: x[:1]).sample(X), 'sampler.*: expected shape'),
-    (
-        lambda: pkbr(np.ones((9, 8)), MU, MU, 1.0),
-        'gram_y: expected a square',
-    ),
-    (
-        lambda: pkbr(GRAM, MU[:8], MU, 1.0),
-        r'mu: expected shape \(9\), got',
-    ),
+    (lambda: pkbr(np.ones((9, 8)), MU, MU, 1.0), 'gram_y: expected a square'),
     (lambda: pkbr(GRAM, -MU, MU, 1.0), 'mu: expected at least one usable'),
     (lambda: pkbr(GRAM, MU, MU[:8], 1.0), r'k_y: .* got \(8,\)'),
     (lambda: pkbr(GRAM, MU, MU, np.nan), 'delta: expected finite numbers'),
-    (
-        lambda: regularised_bayes_rule(GRAM, MU[:7], MU, 1.0, 0.0),
-        'supervision_weight: expected',
-    ),
+    (lambda: regularised_bayes_rule(GRAM, MU[:7], MU, 1.0, 0.0), 'supervision_weight: expected'),
     (lambda: regularise(GRAM, 0.0), 'epsilon: expected a finite number > 0'),
     (lambda: k.incomplete_cholesky(K, X, 1.0), 'expected a tolerance < 1'),
     (lambda: rule(method='cubed'), "got 'cubed'"),
-    (lambda: rule(delta=0.0), 'delta: expected a finite'),
     (lambda: rule().condition([[0.1]]), r'observation: expected shape \(1\), got'),
-    (lambda: rule().posterior(np.ones(8), [0.1]), r'prior: expected shape \(9\)'),
     (lambda: learnt().predict(mean(), X, [1.0]), 'belief: expected a kernel mean of points'),
     (lambda: learnt(K * K).predict(mean(), X), 'belief: expected a kernel mean of Product'),
     (

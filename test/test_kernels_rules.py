@@ -2,8 +2,6 @@
 
 import logging
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -26,14 +24,12 @@ from kbr_localization.kernels.rules import (
     regularise,
     regularised_bayes_rule,
     squared_bayes_rule,
-    thresholded_bayes_rule,
 )
 import numpy as np
 import pytest
 
 EPSILON, DELTA = 1e-3, 1e-4
 TIGHT = {'rtol': 1e-8, 'atol': 1e-10}
-seeds = st.integers(0, 10_000)
 
 
 class Problem:
@@ -99,40 +95,6 @@ def test_bayes_rule_is_the_textbook_formula_and_ignores_points_without_prior_mas
     assert np.all(found[mu == 0] == 0)
     columns = BAYES_RULES[method](p.gram_y, mu, np.column_stack([p.k_y, p.gram_y[:, 0]]), DELTA)
     np.testing.assert_allclose(columns[:, 0], found, **TIGHT)
-
-
-@pytest.mark.parametrize('method', BAYES_RULES)
-@settings(max_examples=15, deadline=None)
-@given(seed=seeds, copies=st.integers(2, 3))
-def test_repeating_every_training_pair_changes_no_kernel_mean(method, seed, copies):
-    p = Problem(seed, size=12)
-    tiled = np.tile(np.arange(12), copies)
-    gram_x, gram_y = p.gram_x[np.ix_(tiled, tiled)], p.gram_y[np.ix_(tiled, tiled)]
-    mu = nonparametric_sum_rule(regularise(gram_x, EPSILON), p.prior_at_sample[tiled])
-    np.testing.assert_allclose(mu.reshape(copies, 12).sum(axis=0), p.mu, rtol=1e-7, atol=1e-9)
-    if method == 'thresholded' and np.any(np.abs(p.mu) < 1e-9):
-        return  # rounding decides on which side of the threshold such a weight falls
-    weights = BAYES_RULES[method](gram_y, mu, p.k_y[tiled], DELTA)
-    expected = BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA)
-    together = weights.reshape(copies, 12).sum(axis=0)
-    np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize(('method', 'power'), [('squared', 2), ('thresholded', 1)])
-@settings(max_examples=15, deadline=None)
-@given(seed=seeds, factor=st.floats(0.01, 100.0))
-def test_scaling_the_prior_equals_scaling_delta(method, power, seed, factor):
-    p = Problem(seed, size=15)
-    weights = BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA)
-    scaled = BAYES_RULES[method](p.gram_y, factor * p.mu, p.k_y, factor**power * DELTA)
-    np.testing.assert_allclose(scaled, weights, rtol=1e-7, atol=1e-9)
-
-
-def test_thresholded_rule_with_a_uniform_prior_is_the_conditional_mean():
-    p = Problem(3)
-    weights = thresholded_bayes_rule(p.gram_y, np.full(40, 1 / 40), p.k_y, EPSILON)
-    expected = conditional_mean(regularise(p.gram_y, EPSILON), p.k_y)
-    np.testing.assert_allclose(weights, expected, **TIGHT)
 
 
 def test_importance_weighted_rule_is_the_thresholded_rule_of_the_density_ratio():
@@ -267,29 +229,16 @@ def test_an_indefinite_kernel_has_no_low_rank_form():
         incomplete_cholesky(table, table.points(), 1e-9)
 
 
-def off_map(seed):
+@pytest.mark.parametrize('delta', [1e-3, 0.1, 1.0, 1e9])
+@pytest.mark.parametrize('seed', range(4))
+def test_off_the_map_the_weights_are_those_of_the_plain_formula(seed, delta):
     p = Problem(seed, size=12)
     smoother = np.linalg.solve(p.gram_x + 0.1 * np.eye(12), p.cross)
-    return smoother, p.gram_y, p.gamma, p.k_y
-
-
-@given(seeds, st.sampled_from([1e-3, 0.1, 1.0, 1e3]))
-@settings(max_examples=40, deadline=None)
-def test_off_the_map_the_weights_are_those_of_the_plain_formula(seed, delta):
-    smoother, gram, gamma, k = off_map(seed)
-    mu = np.maximum(smoother @ gamma, 0.0)
-    plain = gamma * (smoother.T @ np.linalg.solve(gram @ np.diag(mu) + delta * np.eye(12), k))
-    found = off_map_bayes_rule(smoother, gram, gamma, k, delta)
+    mu = np.maximum(smoother @ p.gamma, 0.0)
+    f = np.linalg.solve(p.gram_y @ np.diag(mu) + delta * np.eye(12), p.k_y)
+    plain = p.gamma * (smoother.T @ f)
+    found = off_map_bayes_rule(smoother, p.gram_y, p.gamma, p.k_y, delta)
     np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8 * np.abs(plain).max())
-
-
-def test_off_the_map_the_limits_are_the_thresholded_rule_and_the_conditional_kernel_mean():
-    smoother, gram, gamma, k = off_map(3)
-    mu = np.random.default_rng(3).dirichlet(np.ones(12))
-    found = off_map_bayes_rule(np.eye(12), gram, mu, k, 0.05)
-    np.testing.assert_allclose(found, thresholded_bayes_rule(gram, mu, k, 0.05), rtol=1e-6)
-    found = 1e9 * off_map_bayes_rule(smoother, gram, gamma, k, 1e9)
-    np.testing.assert_allclose(found, gamma * (smoother.T @ k), rtol=1e-6)
 
 
 @pytest.mark.parametrize('delta', [1e-9, 1e-16])

@@ -129,6 +129,7 @@ def test_the_null_of_two_samples_is_the_mmd_of_every_deal():
     plain = [squared_mmd(KERNEL, pooled[deal], pooled[~deal]) for deal in deals]
     np.testing.assert_allclose(found.null, plain, rtol=1e-10, atol=1e-14)
     assert found.statistic == pytest.approx(squared_mmd(KERNEL, x, y), rel=1e-12)
+    assert found.p_value == (1 + np.sum(found.null >= found.statistic)) / 21
 
 
 def test_hsic_is_the_trace():
@@ -136,16 +137,6 @@ def test_hsic_is_the_trace():
     h = np.eye(9) - 1 / 9
     expected = np.trace(KERNEL.gram(x) @ h @ KERNEL.gram(y) @ h) / 81
     assert hsic(KERNEL, KERNEL, x, y) == pytest.approx(expected)
-
-
-def test_the_levels_are_kept():
-    levels = np.zeros(2)
-    for seed in range(60):
-        x, y = normal(25, seed), normal(25, 900 + seed)
-        same = two_sample_test(KERNEL, x, y, 99, seed)
-        apart = independence_test(KERNEL, KERNEL, x, y, 99, seed)
-        levels += np.array([same.p_value, apart.p_value]) <= 0.1
-    assert np.all(levels / 60 <= 0.22)  # three standard deviations above 0.1
 
 
 def test_differences_of_variance_and_dependence_without_correlation_are_seen():
