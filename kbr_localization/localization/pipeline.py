@@ -42,15 +42,18 @@ class Tracker:
         self._blind = self._doubtful = False
         self._inside, self._variance = 1.0, 0.0
 
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
+    def initialize(
+        self, pose: FloatArray, covariance: FloatArray, odometry: FloatArray | None = None
+    ) -> None:
         """
-        Start from a pose (3,) with covariance (3, 3) at the time of the next frame.
+        Start from a pose (3,) with covariance (3, 3), from where the odometry was at (3,).
 
-        Raises LocalizationError for an invalid pose or covariance and changes nothing.
+        Without `odometry` it is the pose at the next frame. Raises LocalizationError for an
+        invalid pose or covariance and changes nothing.
         """
         check_start(pose, covariance)
         self.localizer.initialize(pose, covariance)
-        self._odometry = None
+        self._odometry = odometry
 
     def initialize_globally(self) -> None:
         """Start with no knowledge of the pose."""

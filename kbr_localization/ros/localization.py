@@ -99,11 +99,6 @@ class Localization:
         self.background.shutdown()
         self.growing.close()
 
-    def follow_settings(self, before: KbrConfig) -> None:
-        """Use changed parameters of the filter."""
-        if self.settings.filter != before:
-            self.session.request(self.session.replace_tracker)
-
     def begin_from(self, given: GivenPose) -> None:
         """Restart from a pose; raises RosError far off the map."""
         self._check_is_near(given.pose)

@@ -158,8 +158,9 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         return self.localization
 
     def _follow_parameters(self, before: KbrConfig) -> None:
-        if self.localization is not None:
-            self.localization.follow_settings(before)
+        if self.localization is not None and self.settings.filter != before:
+            session = self.localization.session
+            session.request(session.replace_tracker)
 
     def _clock_jumped(self, jump: Any) -> None:
         if self.localization is not None:

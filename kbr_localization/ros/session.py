@@ -37,18 +37,11 @@ AHEAD_NS = 2 * SECOND
 
 @dataclass(frozen=True)
 class GivenPose:
-    """
-    A pose (3,) with covariance (3, 3) to start from; `stamp_ns` None means now.
-
-    `confirmed`: images had confirmed it. `odometry`: continued pose (3,) at the stamp, None where
-    only the buffer may know.
-    """
+    """A pose (3,) with covariance (3, 3) to start from; `stamp_ns` None means now."""
 
     pose: se2.FloatArray
     covariance: se2.FloatArray
     stamp_ns: int | None = None
-    confirmed: bool = False
-    odometry: se2.FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -179,9 +172,10 @@ class Session:
         had_belief, last = self.has_belief, self.last
         self.forget_belief()
         if last is not None and last.estimate.has_pose:
-            self.last, estimate = last, last.estimate
-            known = (estimate.pose, estimate.covariance, last.stamp_ns, estimate.localized)
-            self._given = self._given or GivenPose(*known, last.continued)
+            self.last, self.has_belief = last, True
+            self.tracker.initialize(last.estimate.pose, last.estimate.covariance, last.continued)
+            if last.estimate.localized:  # images have confirmed it
+                self.tracker.localizer.confirm()
         elif had_belief:
             self._log('info', 'no pose to go on from: starting with no knowledge of it')
             self.begin_globally()  # the robot has left where it began
@@ -296,10 +290,8 @@ class Session:
         if given is None and not self.has_belief:
             given = self._start or self._saved_pose(stamp_ns, continued)
         if given is not None:
-            self.tracker.initialize(self._carried(given, continued), given.covariance)
+            self.tracker.initialize(given.pose, given.covariance, self._odometry_at(given))
             self.has_belief = True
-            if given.confirmed:
-                self.tracker.localizer.confirm()
         elif not self.has_belief and self._config.initialize_globally:
             self.begin_globally()
 
@@ -315,20 +307,18 @@ class Session:
         self._log('info', f'going on from the saved pose, now {text}')
         return GivenPose(pose, self._saved.covariance)
 
-    def _carried(self, given: GivenPose, continued: se2.FloatArray) -> se2.FloatArray:
-        """Pose (3,) moved by the odometry between its stamp and now."""
+    def _odometry_at(self, given: GivenPose) -> se2.FloatArray | None:
+        """Odometry (3,) at the stamp of a pose; None for one that is taken as if it were new."""
         if given.stamp_ns is None:
-            return given.pose
+            return None
         with self._news:
-            then, state = given.odometry, self._buffer.coverage(given.stamp_ns)
+            state = self._buffer.coverage(given.stamp_ns)
             if state is Coverage.READY:
-                then = self._buffer.continued(self._buffer.at(given.stamp_ns))
+                return self._buffer.continued(self._buffer.at(given.stamp_ns))
             newest_ns = max((stamp_ns for stamp_ns, _ in self._buffer.newest(1)), default=0)
-        if then is not None:
-            return se2.compose(given.pose, se2.between(then, continued))
         if state is not Coverage.EARLY or given.stamp_ns - newest_ns > AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
-        return given.pose
+        return None
 
     def _begin_anew(self, reason: str, begun_ns: int | None = None) -> None:
         """Forget all but a pose given for the time that begins at a stamp."""
