@@ -22,7 +22,6 @@ from bag_helpers import (
     SECOND,
     STORAGES,
     write_messages,
-    write_ros1,
 )
 from helpers import START_NS, textured_image, write_tiny_cold_run
 from kbr_localization.datasets import Dataset, open_dataset
@@ -88,18 +87,14 @@ def test_one_file_of_a_bag_is_enough(cold, tmp_path, storage):
 
 @pytest.mark.parametrize('compression', [None, 'bz2', 'lz4'])
 def test_bags_of_ros_1_are_read_like_others(tmp_path, compression):
-    messages = at_times([*drive(), *images(), *odometry_track('/ground_truth', 'map')])
-    path = write_ros1(tmp_path / 'a.bag', messages, compression)
-    run, other = open_dataset(path), BagRun(write_messages(tmp_path / 'bag', messages))
+    sent = at_times([*drive(), *images(), *drive(topic='/ground_truth', frame='map')])
+    path = write_messages(tmp_path / 'a.bag', sent, compression=compression)
+    run, other = open_dataset(path), BagRun(write_messages(tmp_path / 'bag', sent))
     assert (run.skipped, run.sources) == ({}, other.sources)
     assert_same_frames(run, other)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(DatasetError, match=r'cannot read bag .*`rosbag reindex` repairs'):
         open_dataset(path)
-
-
-def odometry_track(topic, frame):
-    return [(topic, m, None) for _, m, _ in drive(topic=topic, frame=frame)]
 
 
 WAYS = [('FILE', 'mcap'), ('FILE', 'sqlite3'), ('MESSAGE', 'sqlite3'), ('STORAGE', 'mcap')]
@@ -248,47 +243,61 @@ def test_a_message_that_cannot_be_read_is_skipped_and_counted(tmp_path, change):
     assert all(reason.startswith('bad message on /') for reason in run.skipped)
 
 
-def test_several_topics_need_a_choice(tmp_path):
-    path = bag(tmp_path / 'bag', drive(), images(2, '/left'), images(3, '/right'))
-    says = (
-        r'expected one image topic, got /left \(sensor_msgs/Image, 2 messages\), /right .*'
-        r'choose one or several with --cameras'
-    )
+TWO_POSES = [(f'/pose{i}', pose_stamped(2 * SECOND, 1.0), None) for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ('sent', 'chosen', 'says'),
+    [
+        (
+            (drive(), images(2, '/left'), images(3, '/right')),
+            {},
+            r'expected one image topic, got /left \(sensor_msgs/Image, 2 messages\), /right .*'
+            r'choose one or several with --cameras',
+        ),
+        ((drive(), images()), {'image_topic': '/rear'}, r"'/rear': expected one of /image"),
+        ((drive(topic='/a'), drive(topic='/b'), images()), {}, r'got /a .* --odometry-topic'),
+        ((drive(), images(), TWO_POSES), {}, r'one reference topic, got /pose1 .*, /pose2 .*'),
+    ],
+)
+def test_several_topics_need_a_choice(tmp_path, sent, chosen, says):
     with pytest.raises(DatasetError, match=says):
-        BagRun(path)
+        BagRun(bag(tmp_path / 'bag', *sent), **chosen)
+
+
+def test_topics_are_chosen_by_name(tmp_path):
+    path = bag(tmp_path / 'bag', drive(), images(2, '/left'), images(3, '/right'))
     assert (len(BagRun(path, '/left')), len(BagRun(path, 'right'))) == (2, 3)
-    with pytest.raises(DatasetError, match=r"no image topic '/rear': expected one of /left"):
-        BagRun(path, '/rear')
     path = bag(tmp_path / 'two', drive(topic='/a', frame='map'), drive(topic='/b'), images())
-    with pytest.raises(DatasetError, match=r'one odometry topic, got /a .* --odometry-topic'):
-        BagRun(path)
     # of two, the other one is the reference
     assert BagRun(path, odometry_topic='/b').sources[2].startswith('reference poses on /a')
-    poses = [(f'/pose{i}', pose_stamped(2 * SECOND, 1.0), None) for i in (1, 2)]
-    with pytest.raises(DatasetError, match=r'one reference topic, got /pose1 .*, /pose2 .*'):
-        BagRun(bag(tmp_path / 'poses', drive(), images(), poses))
 
 
-def test_customary_names_win_and_commands_are_no_reference(tmp_path):
-    goals = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
-    path = bag(
-        tmp_path / 'bag', drive(topic='/odom'), drive(topic='/wheel/fast'), goals,
-        drive(topic='/ground_truth', frame='world'), images(2, '/image'), images(2, '/debug'),
-    )  # fmt: skip
-    run = BagRun(path)
-    assert run.sources == (
-        'images on /image', 'odometry on /odom', 'reference poses on /ground_truth (frame world)'
-    )  # fmt: skip
-    known = drive(topic='/ground_truth', frame='world')
-    run = BagRun(bag(tmp_path / 'truth', drive(topic='/wheels'), known, images()))
-    assert run.sources[1:] == (
-        'odometry on /wheels',
-        'reference poses on /ground_truth (frame world)',
-    )
-    run = BagRun(path, odometry_topic='/wheel/fast', reference_topic='/odom')
-    assert run.sources[1:] == ('odometry on /wheel/fast', 'reference poses on /odom (frame odom)')
-    run = BagRun(bag(tmp_path / 'goals', drive(), images(), goals))
-    assert (run.fixes, run.reference_frame, run[0].reference) == (None, '', None)
+GOALS = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
+TRUTH = drive(topic='/ground_truth', frame='world')
+
+
+@pytest.mark.parametrize(
+    ('sent', 'chosen', 'sources'),
+    [
+        ((drive(), GOALS), {}, ('/odom', 'no reference poses (expected geometry_msgs/')),
+        ((drive(topic='/wheels'), TRUTH), {}, ('/wheels', 'reference poses on /ground_truth')),
+        (
+            (drive(), drive(topic='/wheel/fast'), GOALS, TRUTH, images(2, '/debug')),
+            {},
+            ('/odom', 'reference poses on /ground_truth (frame world)'),
+        ),
+        (
+            (drive(), drive(topic='/fast'), TRUTH),
+            {'odometry_topic': '/fast', 'reference_topic': '/odom'},
+            ('/fast', 'reference poses on /odom (frame odom)'),
+        ),
+    ],
+)
+def test_customary_names_win_and_commands_are_no_reference(tmp_path, sent, chosen, sources):
+    run = BagRun(bag(tmp_path / 'bag', images(2, '/image'), *sent), **chosen)
+    assert run.sources[:2] == ('images on /image', f'odometry on {sources[0]}')
+    assert run.sources[2].startswith(sources[1])
 
 
 @pytest.mark.parametrize('frames', [('odom', 'odom'), ('odom', '/robot/odom'), ('world', 'world')])
@@ -302,19 +311,19 @@ def test_poses_in_the_frame_of_the_odometry_are_a_reference_only_if_chosen(tmp_p
 
 
 @pytest.mark.parametrize('maker', [pose_stamped, pose_covariance, odometry_in_map])
-def test_the_reference_is_interpolated_where_it_is_known(tmp_path, maker):
-    known = [('/ground_truth', maker(int(t * SECOND), t), None) for t in (1.5, 2.25, 3.25)]
-    run = BagRun(bag(tmp_path / 'bag', drive(4.0), images(4), known))
-    assert [frame.reference is None for frame in run] == [False, False, True, True]
-    np.testing.assert_allclose([run[index].reference[0] for index in (0, 1)], [2.0, 3.0])
-
-
-def test_a_reference_with_a_long_gap_is_not_interpolated(tmp_path):
-    stands = [pose_covariance(int(t * SECOND), x) for t, x in ((1.5, 1.0), (3.6, 1.1))]
-    moves = [pose_covariance(int(t * SECOND), x) for t, x in ((5.5, 2.5), (6.0, 2.7))]
-    sent = [('/amcl_pose', message, None) for message in stands + moves]
-    run = BagRun(bag(tmp_path / 'bag', drive(6.0), images(5), sent))
-    assert [frame.reference is None for frame in run] == [False, False, True, True, False]
+@pytest.mark.parametrize(
+    ('known', 'expected'),
+    [
+        ([(1.5, 1.5), (2.25, 2.25), (3.25, 3.25)], [2.0, 3.0, None, None]),
+        # stands for long, then moves
+        ([(1.5, 1.0), (3.6, 1.0), (5.5, 2.5)], [1.0, 1.0, None, None]),
+    ],
+)
+def test_the_reference_is_interpolated_where_it_is_known(tmp_path, maker, known, expected):
+    sent = [('/ground_truth', maker(int(t * SECOND), x), None) for t, x in known]
+    run = BagRun(bag(tmp_path / 'bag', drive(5.0), images(4), sent))
+    found = [None if frame.reference is None else frame.reference[0] for frame in run]
+    assert found == [None if x is None else pytest.approx(x) for x in expected]
 
 
 @pytest.mark.parametrize('variance', [9999.0, float('nan')])
