@@ -7,7 +7,7 @@ import sys
 import time
 
 from command import assert_one_line, done, invoke
-from fuzzing import EXAMPLES
+from fuzzing import damage, EXAMPLES
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.errors import KbrError, MapError
@@ -107,15 +107,6 @@ def test_a_large_map_stays_in_its_file(large, kernel_map):
     again = KernelMap.load(large)
     assert_equal_maps(loaded, again)
     assert again.run_names == ('one',)
-
-
-def damage(content, rng):
-    """Cut, insert, overwrite or flip a piece."""
-    at, piece = int(rng.integers(len(content))), rng.bytes(int(rng.integers(1, 65)))
-    flipped = bytes([content[at] ^ (1 << int(rng.integers(8)))])
-    over, behind = at + len(piece), at + 1
-    forms = [b'', piece + content[at:], piece + content[over:], *[flipped + content[behind:]] * 3]
-    return content[:at] + forms[int(rng.integers(len(forms)))]
 
 
 @pytest.mark.parametrize('name', ['saved', 'large'])
