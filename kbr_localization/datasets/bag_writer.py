@@ -63,7 +63,7 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
 
     def write(topic: str, kind: str, stamp_ns: int, frame_id: str, **fields: Any) -> None:
         stamp = {'sec': stamp_ns // 10**9, 'nanosec': stamp_ns % 10**9}
-        message = _make(kind, {'header': {'stamp': stamp, 'frame_id': frame_id}, **fields})
+        message = make_message(kind, {'header': {'stamp': stamp, 'frame_id': frame_id}, **fields})
         data = TYPESTORE.serialize_cdr(message, kind)
         writer.write(connection(topic, kind), stamp_ns, data)
 
@@ -101,13 +101,13 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
         raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
 
 
-def _make(type_name: str, fields: dict[str, Any]) -> Any:
+def make_message(type_name: str, fields: dict[str, Any]) -> Any:
     """Build a message from nested fields; those that are not given are zero."""
     values = dict(fields)
     definition: Any = TYPESTORE.fielddefs[type_name]
     for name, (kind, description) in definition[1]:
         if kind == Nodetype.NAME:
-            values[name] = _make(description, fields.get(name, {}))
+            values[name] = make_message(description, fields.get(name, {}))
         elif kind == Nodetype.BASE:
             values.setdefault(name, 0)
         elif kind == Nodetype.ARRAY:

@@ -32,7 +32,7 @@ from kbr_localization.datasets.tracks import make_track, refuse_repeated_times, 
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray, wrap_angle
-from kbr_localization.trajectory import LATEST_S
+from kbr_localization.trajectory import parse_seconds
 import numpy as np
 
 CAMERAS = ('std_cam', 'omni_cam')
@@ -70,7 +70,7 @@ def parse_image_name(name: str) -> StampedPose:
     if match is None:
         raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
     seconds, fraction, *pose = match.groups()
-    stamp_ns = _stamp_ns(int(seconds), int((fraction or '0').ljust(9, '0')))
+    stamp_ns = parse_seconds(f'{seconds}.{fraction or 0}')
     return StampedPose(stamp_ns, None if pose[0] is None else _pose(*map(float, pose)))
 
 
@@ -107,7 +107,7 @@ def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
         raise ValueError(f'expected {form}, got {" ".join(words)[:80]!r}') from error
     if not 0 <= microseconds < 10**6:
         raise ValueError(f'expected microseconds in [0, 999999], got {microseconds}')
-    return _stamp_ns(seconds, microseconds * 1000), _pose(x, y, theta)
+    return parse_seconds(f'{seconds}.{microseconds:06d}'), _pose(x, y, theta)
 
 
 def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
@@ -117,12 +117,6 @@ def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
     # six decimals of anything up to 2 pi stay below 2 pi
     turned = theta % (2 * math.pi)
     return f'0 0 0 {seconds} {microseconds} 2 0 6 {x:.6f} {y:.6f} 0.000000 {turned:.6f} 0 0\n'
-
-
-def _stamp_ns(seconds: int, nanoseconds: int) -> int:
-    if not 0 <= seconds < LATEST_S:
-        raise ValueError(f'expected seconds in [0, {LATEST_S}), got {seconds}')
-    return seconds * 10**9 + nanoseconds
 
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
@@ -144,8 +138,17 @@ class ColdRun(Run):
 
     def __init__(self, path: Path | str, camera: str | None = None) -> None:
         self.path, skipped = Path(path), Skipped()
-        self._folder = _camera_folder(self.path, camera)
-        files, places = sorted(self._folder.iterdir()), self.path / PLACES
+        cameras = cameras_in(self.path) if self.path.is_dir() else []
+        wanted = (*CAMERAS, *cameras) if camera is None else (folder_of(camera),)
+        folder = next((self.path / name for name in wanted if name in cameras), None)
+        if folder is None:
+            expected = ' or '.join(CAMERAS if camera is None else wanted)
+            raise DatasetError(
+                f'no images in {self.path}: expected a folder {expected}; '
+                f'cameras: {", ".join(cameras) or "none"}'
+            )
+        self._folder, places = folder, self.path / PLACES
+        files = sorted(folder.iterdir())
         if not files and places.is_file() and not places.stat().st_size:
             raise DatasetError(
                 f'no image was recorded in {self.path}: each needs a pose that is near in time; '
@@ -245,21 +248,6 @@ def fill_cold_run(
 def label_word(label: str) -> str:
     """Return a label as places.lst has it: without blanks, never empty."""
     return '_'.join(label.split()) or 'unknown'
-
-
-def _camera_folder(path: Path, camera: str | None) -> Path:
-    if not path.is_dir():
-        raise DatasetError(f'no such folder: {path}: expected a COLD run with a folder std_cam')
-    there = cameras_in(path)
-    wanted = (*CAMERAS, *there) if camera is None else (folder_of(camera),)
-    for name in wanted:
-        if name in there:
-            return path / name
-    expected = CAMERAS if camera is None else wanted
-    raise DatasetError(
-        f'no images in {path}: expected a folder {" or ".join(expected)}; '
-        f'cameras: {", ".join(there) or "none"}'
-    )
 
 
 def cameras_in(path: Path) -> list[str]:

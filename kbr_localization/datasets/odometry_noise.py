@@ -71,14 +71,10 @@ def reported_steps(
     errors = rng.normal(size=steps.shape) * deviations * moving[:, np.newaxis]
     errors[:, 2] += noise.yaw_bias * distance
     scales = np.array([noise.forward_scale, 1.0, noise.turn_scale])
-    reported: FloatArray = _of_the_wheels(steps, noise) * scales + errors
-    return np.add(reported, _slips(distance, noise, rng))
-
-
-def _of_the_wheels(steps: FloatArray, noise: OdometryNoise) -> FloatArray:
-    """Increments of the wheels' point w: w^-1 (step) w."""
+    # increments of the wheels' point w: w^-1 (step) w
     wheels = noise.wheels_on_robot
-    return se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
+    of_wheels = se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
+    return np.add(of_wheels * scales + errors, _slips(distance, noise, rng))
 
 
 def _slips(
@@ -109,15 +105,11 @@ def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTra
     do not have the same errors.
     """
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    stamps = _regular(truth.stamps_ns)
+    first, last = truth.stamps_ns[[0, -1]].tolist()
+    # fewer over a very long span
+    step = max(50_000_000, (last - first) // 2_000_000)
+    stamps = np.append(np.arange(first, last, step, dtype=np.int64), np.int64(last))
     poses = se2.interpolate(truth.stamps_ns, truth.poses, stamps)
     steps = se2.between(poses[:-1], poses[1:])
     reported = reported_steps(steps, np.diff(stamps), OdometryNoise(), rng)
     return OdometryTrack(stamps, se2.chain(random_origin(rng), reported))
-
-
-def _regular(stamps_ns: se2.StampArray) -> se2.StampArray:
-    """Stamps at 20 Hz, fewer over a very long span, and the last one."""
-    first, last = int(stamps_ns[0]), int(stamps_ns[-1])
-    step = max(50_000_000, (last - first) // 2_000_000)
-    return np.append(np.arange(first, last, step, dtype=np.int64), np.int64(last))

@@ -7,76 +7,61 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbr_localization.datasets import public_formats as public
-from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun
+from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun, SUFFIX
 from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.multi_camera import camera_names, MultiCameraRun, TOLERANCE
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
-BAG_METADATA = 'metadata.yaml'
-
-
-def _is_bag(path: Path) -> bool:
-    files = path.iterdir() if path.is_dir() else [path]
-    return any(file.name == BAG_METADATA or file.suffix in BAG_SUFFIXES for file in files)
 
 
 class Format(NamedTuple):
     """
-    A kind of run: its name, whether a path holds one, what reads it, the cameras that it has.
+    A kind of run: its name, and patterns of which one file or folder tells it.
 
     `read`: of public formats, with a camera of `cameras`, by default the first.
     """
 
     name: str
-    holds: Callable[[Path], bool]
+    patterns: tuple[str, ...]
     read: Callable[[Path, str | None, Skipped], public.Listing] | None = None
     cameras: Callable[[Path], list[str]] = lambda path: []
 
+    def holds(self, path: Path) -> bool:
+        """Tell whether a folder holds such a run."""
+        return any(any(path.glob(pattern)) for pattern in self.patterns)
 
-COLD = Format(
-    f'a COLD run (a folder that holds {" or ".join(CAMERAS)})',
-    lambda path: path.is_dir() and bool(cameras_in(path)),
-)
+
+COLD = Format(f'a COLD run (a folder that holds {" or ".join(CAMERAS)})', (f'*{SUFFIX}/',))
 BAG = Format(
-    f'a bag (a folder with {BAG_METADATA}, or a file {" or ".join(BAG_SUFFIXES)})', _is_bag
+    f'a bag (a folder with metadata.yaml, or a file {" or ".join(BAG_SUFFIXES)})',
+    ('metadata.yaml', *(f'*{suffix}' for suffix in BAG_SUFFIXES)),
 )
-TRAVERSE = Format(
-    'a folder of images (with --spacing)',
-    lambda path: path.is_dir() and bool(public.image_files(path)),
+EUROC = Format(
+    'a EuRoC sequence (mav0/cam0)',
+    ('cam*/data.csv', 'mav0/cam*/data.csv'),
+    public.read_euroc,
+    public.euroc_cameras,
 )
-FORMATS = (
-    COLD,
-    BAG,
-    Format(
-        'a TUM RGB-D sequence (rgb.txt)',
-        lambda path: (path / 'rgb.txt').is_file(),
-        public.read_tum_rgbd,
-    ),
-    Format(
-        'a EuRoC sequence (mav0/cam0)',
-        lambda path: bool(public.euroc_cameras(path)),
-        public.read_euroc,
-        public.euroc_cameras,
-    ),
-    Format(
-        'a KITTI odometry sequence (image_0)',
-        lambda path: bool(public.kitti_cameras(path)),
-        public.read_kitti,
-        public.kitti_cameras,
-    ),
-    Format(
-        'a sequence of 7-Scenes (frame-000000.color.png)',
-        lambda path: any(path.glob(f'frame-*{public.SCENE_IMAGE}')),
-        public.read_seven_scenes,
-    ),
-    Format(
-        f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
-        lambda path: any((path / name).is_file() for name in public.FOLDER_POSES),
-        public.read_image_folder,
-    ),
-    TRAVERSE,
+KITTI = Format(
+    'a KITTI odometry sequence (image_0)',
+    ('image_[0-9]/',),
+    public.read_kitti,
+    public.kitti_cameras,
 )
+SCENES = Format(
+    'a sequence of 7-Scenes (frame-000000.color.png)',
+    (f'frame-*{public.SCENE_IMAGE}',),
+    public.read_seven_scenes,
+)
+FOLDER = Format(
+    f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
+    public.FOLDER_POSES,
+    public.read_image_folder,
+)
+TUM = Format('a TUM RGB-D sequence (rgb.txt)', ('rgb.txt',), public.read_tum_rgbd)
+TRAVERSE = Format('a folder of images (with --spacing)', ())
+FORMATS = (COLD, BAG, TUM, EUROC, KITTI, SCENES, FOLDER)
 
 
 def open_dataset(
@@ -141,11 +126,15 @@ def open_dataset(
 
 def _format_of(path: Path) -> Format:
     """Return the format of the run that a path holds; raises DatasetError for none."""
+    if not path.is_dir() and path.suffix in BAG_SUFFIXES:
+        return BAG
     if form := next((form for form in FORMATS if form.holds(path)), None):
         return form
-    expected = ', '.join(form.name for form in FORMATS)
+    if path.is_dir() and public.image_files(path):
+        return TRAVERSE
+    expected = ', '.join(form.name for form in (*FORMATS, TRAVERSE))
     for inner in sorted(path.iterdir()) if path.is_dir() else ():
-        if inner.is_dir() and any(form.holds(inner) for form in FORMATS if form is not TRAVERSE):
+        if inner.is_dir() and any(form.holds(inner) for form in FORMATS):
             expected = f'one of the runs in it, as {inner}'
             break
     raise DatasetError(f'{path} is no run: expected {expected}')
