@@ -74,7 +74,8 @@ def reported_steps(
     # increments of the wheels' point w: w^-1 (step) w
     wheels = noise.wheels_on_robot
     of_wheels = se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
-    return np.add(of_wheels * scales + errors, _slips(distance, noise, rng))
+    reported: FloatArray = of_wheels * scales + errors + _slips(distance, noise, rng)
+    return reported
 
 
 def _slips(
