@@ -84,7 +84,7 @@ class VisionConfig:
         '', 'ONNX file of the descriptors onnx and learned_pyramid; a copy goes in the map'
     )
     network_size: int = parameter(
-        224, 'side of the square input of the network of the descriptor onnx', 8, 2048
+        224, 'side of the square image for a network of onnx that takes any size', 8, 2048
     )
     network_width: int = parameter(
         640, 'columns of the image for a network of learned_pyramid that takes any size', 32, 8192
@@ -93,7 +93,7 @@ class VisionConfig:
     network_input: str = parameter(
         'imagenet',
         'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]; '
-        'a network of local features with one channel gets grey',
+        'one with one channel gets grey',
         choices=('imagenet', 'rgb', 'grey'),
     )
 

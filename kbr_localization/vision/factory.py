@@ -24,7 +24,7 @@ from kbr_localization.vision.describer import (
     sections_of,
     State,
 )
-from kbr_localization.vision.network import Network, NETWORK_ENTRIES, noise, read_network
+from kbr_localization.vision.network import Network, NETWORK_ENTRIES, read_network
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.pyramid_describer import learn_pyramid, PyramidDescriber
 from kbr_localization.workers import Workers
@@ -156,7 +156,7 @@ class HogDescriber(VectorDescriber):
 
 class NetworkDescriber(VectorDescriber):
     """
-    The output of a network on an image of `network_size`, flattened.
+    The output of a network on an image of its size, or of `network_size`, flattened.
 
     Raises VisionError for a network that does not take such images or returns zeros.
     """
@@ -165,21 +165,16 @@ class NetworkDescriber(VectorDescriber):
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)
-        self._network = Network(config, learnt)
-        # the size of the output is known only after a run
-        answer = self._run(noise((config.network_size, config.network_size)))
+        self._network = Network(config, learnt, 2 * (config.network_size,))
+        answer, *_ = self._network.tried
         self.size = answer.size
         if not answer.any():
             raise self._network.unusable('it returns zeros only: check network_input')
 
     def describe(self, image: Image) -> NDArray[np.float32]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
-        return _unit(self._run(self.preparation.colour(image)))
-
-    def _run(self, image: Image) -> NDArray[np.float32]:
-        size = (self.config.network_size, self.config.network_size)
-        answer, *_ = self._network.run(image, self.config.network_input, size)
-        return answer
+        answer, *_ = self._network.run(self.preparation.colour(image))
+        return _unit(answer)
 
 
 def _unit(vector: NDArray[Any]) -> NDArray[np.float32]:

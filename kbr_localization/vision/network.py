@@ -6,7 +6,7 @@ A map keeps its network's file and the SHA-256 of it. A network is trusted as a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import hashlib
 from typing import Any
 
@@ -20,7 +20,6 @@ from kbr_localization.vision.preparation import Preparation, to_grey
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
 NETWORK_ENTRIES = NETWORK, HASH = 'network', 'network_sha256'
 """What a map keeps of a network: the bytes of its ONNX file and their SHA-256."""
@@ -50,12 +49,12 @@ class Network:
     """
     A network that onnxruntime runs on the CPU; threads may share it.
 
-    `kept`: see `read_network`. `input_shape`: sizes of its input, 0 where it takes any. Raises
-    VisionError for a damaged file and one that onnxruntime cannot read, MissingModuleError
-    without onnxruntime.
+    `kept`: see `read_network`. `size`: height and width of its input, where it takes any. `tried`:
+    its answers to noise. Raises VisionError for a damaged file and one that onnxruntime cannot
+    read or run, MissingModuleError without onnxruntime.
     """
 
-    def __init__(self, config: VisionConfig, kept: Mapping[str, Any]) -> None:
+    def __init__(self, config: VisionConfig, kept: Mapping[str, Any], size: Sequence[int]) -> None:
         content, expected = np.asarray(kept[NETWORK], dtype=np.uint8).tobytes(), kept[HASH]
         found = hashlib.sha256(content).hexdigest()
         if found != expected:
@@ -82,21 +81,27 @@ class Network:
         except Exception as error:
             raise self.unusable(f'onnxruntime cannot read it ({error})') from error
         self._input, *_ = self._session.get_inputs()
-        sizes = self._input.shape
-        self.input_shape = tuple(n if isinstance(n, int) and n > 0 else 0 for n in sizes)
+        if len(self._input.shape) != 4:
+            raise self.unusable(
+                f'its input is {self._input.shape}: expected (1, channels, height, width)'
+            )
+        _, channels, *sides = self._input.shape
+        self._kind = 'grey' if channels == 1 else config.network_input
+        # a side that it leaves open is a name or no number
+        own = [side if isinstance(side, int) and side > 0 else 0 for side in sides]
+        self._size = [fixed or free for fixed, free in zip(own, size, strict=True)]
+        noise = np.random.default_rng(0).integers(0, 256, (*self._size, 3), dtype=np.uint8)
+        self.tried = self.run(noise)
 
-    def run(self, image: Bytes, kind: str, size: tuple[int, int]) -> list[Float32Array]:
-        """
-        Return all outputs for a BGR image; raises VisionError for numbers that are not finite.
-
-        `kind`: see `VisionConfig.network_input`. `size`: height, width of the input.
-        """
-        if image.shape[:2] != size:
-            resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+    def run(self, image: NDArray[np.uint8]) -> list[Float32Array]:
+        """Return all outputs for a BGR image; raises VisionError for not finite numbers."""
+        if image.shape[:2] != tuple(self._size):
+            resized = cv2.resize(image, self._size[::-1], interpolation=cv2.INTER_AREA)
             image = np.asarray(resized, dtype=np.uint8)
-        planes: Any = to_grey(image)[:, :, np.newaxis] if kind == 'grey' else image[:, :, ::-1]
+        grey = self._kind == 'grey'
+        planes: Any = to_grey(image)[:, :, np.newaxis] if grey else image[:, :, ::-1]
         planes = planes / np.float32(255)
-        if kind == 'imagenet':
+        if self._kind == 'imagenet':
             planes = planes - np.array([0.485, 0.456, 0.406], dtype=np.float32)
             planes = planes / np.array([0.229, 0.224, 0.225], dtype=np.float32)
         planes = np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
@@ -114,11 +119,6 @@ class Network:
         return VisionError(f'network {self._file} cannot be used: {line}')
 
 
-def noise(size: tuple[int, int]) -> NDArray[np.uint8]:
-    """BGR image (height, width, 3) to try a network on."""
-    return np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-
-
 class LearnedFeatures:
     """
     Dense local features of a network, such as XFeat.
@@ -133,19 +133,9 @@ class LearnedFeatures:
     def __init__(
         self, config: VisionConfig, preparation: Preparation, kept: Mapping[str, Any]
     ) -> None:
-        self._network = Network(config, kept)
-        if len(self._network.input_shape) != 4:
-            raise self._network.unusable(
-                f'its input is {self._network.input_shape}: expected (1, channels, height, width)'
-            )
-        _, channels, *sides = self._network.input_shape
-        self._kind = 'grey' if channels == 1 else config.network_input
-        height, width = (
-            wanted or -(-side // STRIDE) * STRIDE
-            for wanted, side in zip(sides, preparation.shape, strict=True)
-        )
-        self._shape = height, width
-        features, _ = self._run(noise(self._shape))
+        size = [-(-side // STRIDE) * STRIDE for side in preparation.shape]
+        self._network = Network(config, kept, size)
+        features, _ = self._features(self._network.tried)
         self.size = features.shape[0]
         self.grid = PatchGrid((features.shape[1], features.shape[2]), 1, 1)
 
@@ -156,7 +146,7 @@ class LearnedFeatures:
         The weights are the reliability over its mean, ones without it. A feature of zeros stays
         so. Raises VisionError for numbers that are not finite.
         """
-        features, reliability = self._run(image)
+        features, reliability = self._features(self._network.run(image))
         vectors = features.reshape(self.size, -1).T
         length = np.sqrt(np.einsum('ij,ij->i', vectors, vectors))
         unit = vectors / np.maximum(length, 1e-12)[:, np.newaxis]
@@ -165,9 +155,8 @@ class LearnedFeatures:
         relative = weights / mean if mean > 1e-12 else np.ones_like(weights)
         return rounded(unit, self.step), np.asarray(relative, np.float32)
 
-    def _run(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
-        """Features (C, h, w) and reliability (h, w) of a BGR image."""
-        answers = self._network.run(image, self._kind, self._shape)
+    def _features(self, answers: list[Float32Array]) -> tuple[Float32Array, Float32Array]:
+        """Features (C, h, w) and reliability (h, w) of a network's answers."""
         maps = [one for one in answers if one.ndim == 4 and one.shape[0] == 1 and one.size]
         if not maps:
             shapes = ', '.join(str(one.shape) for one in answers)

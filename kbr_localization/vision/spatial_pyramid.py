@@ -53,7 +53,7 @@ class PreparedImages:
     """
 
     def __init__(self, roots: Roots) -> None:
-        blocks = [roots[start : start + _BLOCK] for start in range(0, len(roots), _BLOCK)]
+        blocks = np.split(roots, range(_BLOCK, len(roots), _BLOCK))
         largest = np.max([_both_levels(block).max(axis=0) for block in blocks], axis=0)
         self._further = np.flatnonzero(largest > 255)
         self._rows, self._sums, self._scale = self._expand(roots)
