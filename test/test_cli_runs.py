@@ -391,7 +391,7 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
     )  # fmt: skip
     rows = json.loads(trained.stdout)
     assert [(row['size'], row['trials']) for row in rows] == [(5, 2), (10, 2)]
-    assert (tmp_path / 'out' / 'comparison.png').is_file()
+    assert (tmp_path / 'out' / 'comparison.md').is_file()
     assert all(row['position_rmse_m_sd'] >= 0.0 for row in rows)
 
 

@@ -20,7 +20,6 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import open_workers, Workers
-from matplotlib.figure import Figure
 import numpy as np
 import pytest
 
@@ -184,16 +183,16 @@ def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog, bro
     assert localize(on_given_descriptors(train_map), described).skipped == {'broken image': 2}
 
 
-def test_table_and_figure_are_written(compared):
+def test_table_and_numbers_are_written(compared):
     out, rows = compared
-    figures.save_comparison(out, rows, ['test: a note'])
-    table = (out / figures.TABLE).read_text().splitlines()
+    table = (out / comparison.TABLE).read_text().splitlines()
     assert table[0].startswith('| method | size | trials | localized_after_s |')
     cells = [line.split('|')[1:3] for line in table[2:6]]
     assert cells == [[f' {row["method"]} ', f' {row["size"]} '] for row in rows]
-    assert table[-1] == 'test: a note'
-    assert json.loads((out / 'rows.json').read_text()) == rows
-    assert (out / figures.FIGURE).read_bytes().startswith(b'\x89PNG')
+    kept = json.loads((out / 'rows.json').read_text())
+    assert [row.items() >= mine.items() for row, mine in zip(kept, rows, strict=True)] == 4 * [
+        True
+    ]
 
 
 @pytest.mark.parametrize(('aside', 'shown'), [(2.0, 2.0), (-2.5, 2.5), (500.0, 3.0)])
@@ -204,18 +203,6 @@ def test_a_plan_follows_an_estimate_out_of_the_building_but_not_to_its_end(aside
     low, high = axes.get_ylim()
     assert max(-low, high) >= shown
     assert high - low < 2.0 * shown + 3.0
-
-
-@pytest.mark.parametrize('rmse', [(0.73, 0.84), (0.0, 0.0)])
-def test_the_errors_of_a_comparison_can_be_read_from_its_figure(rmse):
-    rows = [
-        {'method': 'kbr', 'size': size, 'position_rmse_m_mean': error, 'position_rmse_m_sd': None}
-        for size, error in zip((50, 100), rmse, strict=True)
-    ]
-    axes = Figure().subplots()
-    figures.draw_errors(axes, rows)
-    low, high = axes.get_ylim()
-    assert low < max(rmse[0], 1e-3) < high
 
 
 def test_a_figure_of_a_run_has_its_images_its_jumps_and_the_limit_of_lost_frames():

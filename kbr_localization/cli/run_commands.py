@@ -279,11 +279,11 @@ def compare(
     Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
 
     Every trial keeps a random subset of the training images as the map; every method localizes
-    the test runs on it from a global start. OUT gets a table, a figure and all numbers; a stopped
+    the test runs on it from a global start. OUT gets a table and all numbers; a stopped
     comparison goes on. lost_fraction: of frames more than 1 m off once the error was below 1 m for
     5 m, 1 where it never was. wrong_called_localized: of the answers more than 1 m off.
     """
-    from kbr_localization.evaluation import comparison, figures
+    from kbr_localization.evaluation import comparison
     from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.methods.registry import METHODS
@@ -312,12 +312,10 @@ def compare(
         rows = comparison.compare(
             kernel_map, tests, *plan, out, seed=seed, workers=workers, progress=progress
         )
-    notes = [f'{dataset.name}: {note}' for dataset in tests for note in dataset.notes]
-    figures.save_comparison(out, rows, notes)
     console.show_rows(rows, json)
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
-    console.note(f'{out}: {figures.FIGURE}, {figures.TABLE}')
+    console.note(f'{out / comparison.TABLE}: the same table')
 
 
 @reads_runs

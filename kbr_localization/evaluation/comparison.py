@@ -12,6 +12,7 @@ from dataclasses import replace
 import functools
 import hashlib
 import itertools
+import json
 import logging
 from pathlib import Path
 import pickle
@@ -35,6 +36,7 @@ from kbr_localization.evaluation.metrics import (
     run_metrics,
     RunErrors,
 )
+from kbr_localization.files import write_text
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import method_named
 from kbr_localization.localization.pipeline import localize
@@ -43,6 +45,7 @@ from kbr_localization.resources import code_state
 from kbr_localization.workers import Workers
 import numpy as np
 
+TABLE = 'comparison.md'
 _MEANS = {
     'localized_after_s': 'localized_after_s',
     'localized_after_m': 'localized_after_m',
@@ -103,9 +106,9 @@ def compare(
     """
     Localize test runs on random parts of a map; returns the rows of `comparison_rows`.
 
-    The trials are kept in the folder `out`: a comparison that was interrupted continues. Raises
-    EvaluationError for what is no folder, and for test runs without reference; and what
-    `tasks_of` raises.
+    The folder `out` gets them as JSON and as a table in Markdown, and keeps the trials: a
+    comparison that was interrupted continues. Raises EvaluationError for what is no folder and
+    for test runs without reference, and what `tasks_of` raises.
     """
     workers, report = workers or Workers(), progress or silent
     tasks = tasks_of(methods, sizes, trials, len(kernel_map))
@@ -127,7 +130,15 @@ def compare(
         light = replace(on_given_descriptors(kernel_map), thumbnails=())
         work = functools.partial(run_task, light, runs, seed)
         found = run(work, tasks, workers, lambda done: report('comparing', done, len(tasks)))
-    return comparison_rows(tasks, found)
+    rows = comparison_rows(tasks, found)
+    write_text(out / 'rows.json', json.dumps(rows, indent=2))
+    lines = [f'| {" | ".join(rows[0])} |', '|' + '---|' * len(rows[0])]
+    for row in rows:
+        cells = [f'{v:.3g}' if isinstance(v, float) else str(v or '–') for v in row.values()]
+        lines.append(f'| {" | ".join(cells)} |')
+    notes = [f'\n{dataset.name}: {note}' for dataset in test for note in dataset.notes]
+    write_text(out / TABLE, '\n'.join([*lines, *notes, '']))
+    return rows
 
 
 def _described(

@@ -1,25 +1,22 @@
-"""Figures of runs and comparisons (after Fig. 6 of [MbKSR]), drawn without pyplot's state."""
+"""The figure of a run, drawn without pyplot's state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kbr_localization.evaluation.metrics import RunErrors
 from kbr_localization.evaluation.report import ImagePair
-from kbr_localization.files import new_file, write_text
+from kbr_localization.files import new_file
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, LogLocator
 import numpy as np
 
-FIGURE, TABLE = 'comparison.png', 'comparison.md'
 _STYLE: Any = {
     'axes.spines.right': False,
     'axes.spines.top': False,
@@ -29,8 +26,6 @@ _STYLE: Any = {
 _LEAST_M = 1e-3
 """A smaller error is drawn as this one: a logarithmic axis has no room for 0."""
 _BADGE = {'boxstyle': 'circle,pad=0.25', 'fc': 'white'}
-
-Row = Mapping[str, Any]
 
 
 @mpl.rc_context(_STYLE)
@@ -108,38 +103,4 @@ def _draw_plan(
     axes.set_xlim(low[0] - margin, high[0] + margin)
     axes.set_ylim(low[1] - margin, high[1] + margin)
     axes.set(aspect='equal', xlabel='x [m]', ylabel='y [m]')
-    axes.legend(loc='lower left', bbox_to_anchor=(0.0, 1.0), ncols=3)
-
-
-@mpl.rc_context(_STYLE)
-def save_comparison(out: Path, rows: Sequence[Row], notes: Iterable[str]) -> None:
-    """Write the rows of a comparison to its folder: as JSON, as Markdown and as a figure."""
-    lines = [f'| {" | ".join(rows[0])} |', '|' + '---|' * len(rows[0])]
-    for row in rows:
-        cells = [f'{v:.3g}' if isinstance(v, float) else str(v or '–') for v in row.values()]
-        lines.append(f'| {" | ".join(cells)} |')
-    write_text(out / TABLE, '\n'.join([*lines, *(f'\n{note}' for note in notes), '']))
-    write_text(out / 'rows.json', json.dumps(rows, indent=2))
-    figure = Figure(figsize=(4.6, 4.8), layout='constrained')
-    draw_errors(figure.subplots(), rows)
-    save_figure(figure, out / FIGURE)
-
-
-def draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw the RMSE of every method over the size of the map, both on logarithmic axes."""
-    for name in dict.fromkeys(row['method'] for row in rows):
-        mine = [row for row in rows if row['method'] == name]
-        means = np.maximum([row['position_rmse_m_mean'] for row in mine], _LEAST_M)
-        deviation = np.array([row['position_rmse_m_sd'] or 0.0 for row in mine])
-        bars = np.stack([np.minimum(deviation, 0.6 * means), deviation])
-        style: Any = {'lw': 2.0, 'zorder': 4} if name == 'kbr' else {'lw': 1.0, 'zorder': 2}
-        sizes = [row['size'] for row in mine]
-        axes.errorbar(sizes, means, bars, marker='o', ms=4, capsize=2, label=name, **style)
-    sizes = sorted({row['size'] for row in rows})
-    axes.set(xscale='log', yscale='log', xlabel='images in the map')
-    axes.set_ylabel('position RMSE [m], mean ± sd of the trials')
-    axes.set_xticks(sizes, labels=[str(size) for size in sizes])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(LogFormatter(labelOnlyBase=False))
-    axes.minorticks_off()
     axes.legend(loc='lower left', bbox_to_anchor=(0.0, 1.0), ncols=3)

@@ -39,8 +39,8 @@ _RANGES: dict[str, tuple[Any, ...]] = {
     'heading_bandwidth': ('the same of (cos, sin) of the heading', 1e-3, 100.0, (0.08, 1.5)),
     'state_ridge': ('n epsilon in G_X + n epsilon I, for k(x, x) = 1', 1e-9, 1e3, (1e-4, 30.0)),
     'delta': ('regularisation delta of the kernel Bayes rule', 1e-12, 1e12, (1e-8, 1.0)),
-    'normalise': ('scale the weights of every posterior to the sum 1', None, None),
-    'sharpening': ('tau in k_Y = exp((k - 1) / tau); 0: k_Y = k', 0.0, None, (0.004, 0.2)),
+    'normalise': ('scale the weights of every posterior to the sum 1',),
+    'sharpening': ('tau in k_Y = exp((k - 1) / tau); 0: k_Y = k', 0.0, 1e3, (0.004, 0.2)),
     'neighbours': ('map images that say where the robot may be', 1, 1000, (1, 40)),
     'power': ('exponent on the similarities', 0.0, 1000.0, (0.5, 80.0)),
     'outlier_rate': ('likelihood far from all neighbours', 1e-12, 1.0, (1e-5, 0.3)),
@@ -96,12 +96,12 @@ class MapLocalizer(Localizer):
         self._updated = False
 
     @abstractmethod
-    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Replace the belief by a Gaussian about a pose (3,), covariance (3, 3)."""
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """
+        Replace the belief by a Gaussian about a pose (3,), covariance (3, 3).
 
-    @abstractmethod
-    def start_anywhere(self) -> None:
-        """Replace the belief by the uniform law on the map."""
+        Without them by the uniform law on the map.
+        """
 
     @abstractmethod
     def move(self, increment: FloatArray) -> None:
@@ -115,17 +115,15 @@ class MapLocalizer(Localizer):
     def belief(self) -> Points | None:
         """Return the belief as points with weights; None without one."""
 
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
+    def initialize(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Start from a Gaussian about a pose (3,), covariance (3, 3), or anywhere on the map."""
         self.start(pose, covariance)
         self.gate.reopen()
         self._updated = False
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map."""
-        self.start_anywhere()
-        self.gate.reopen()
-        self._updated = False
+        self.initialize(None, None)
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""

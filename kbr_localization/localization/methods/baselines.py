@@ -21,16 +21,12 @@ class NearestImage(MapLocalizer):
     """NAI: the pose of the most similar map image, each image on its own."""
 
     parameters = config_class('NearestConfig')
-    covariance: FloatArray = np.zeros((3, 3))
     pose: FloatArray | None = None
 
-    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Report the pose (3,) with covariance (3, 3) until an image arrives."""
-        self.pose, self.covariance = np.asarray(pose, dtype=np.float64), np.asarray(covariance)
-
-    def start_anywhere(self) -> None:
-        """Forget the pose."""
-        self.pose = None
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Report the pose (3,) with covariance (3, 3), if any, until an image arrives."""
+        self.pose = None if pose is None else np.array(pose, dtype=np.float64)
+        self.covariance = np.zeros((3, 3)) if covariance is None else np.array(covariance)
 
     def move(self, increment: FloatArray) -> None:
         """Odometry is not used."""
@@ -114,12 +110,11 @@ class NearestNeighbourParticleFilter(MapLocalizer):
         self._spread = np.array([h, h, a])
         self._points: Points | None = None
 
-    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Sample a Gaussian about a pose (3,), covariance (3, 3)."""
-        self._points = Points.gaussian(pose, covariance, self.config.points, self.rng)
-
-    def start_anywhere(self) -> None:
-        """Draw particles about map poses."""
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Sample a Gaussian about a pose (3,), covariance (3, 3), or draw about map poses."""
+        if pose is not None and covariance is not None:
+            self._points = Points.gaussian(pose, covariance, self.config.points, self.rng)
+            return
         count = 4 * self.config.points  # as `kbr`
         poses = self.kernel_map.poses[self.rng.integers(len(self.kernel_map), size=count)]
         self._points = Points(poses, np.full(count, 1.0 / count))

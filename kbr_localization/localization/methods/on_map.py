@@ -30,7 +30,6 @@ from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import (
     conditional_mean,
-    model_based_sum_rule,
     nonparametric_sum_rule,
     normalise,
     regularise,
@@ -48,6 +47,8 @@ LARGEST_DENSE = 8000
 """Map images up to which matrices of all pairs of them are made."""
 FEWEST = 2
 """Images with a step to the next one of their run, from which `fkbf` can learn a motion."""
+SAMPLE = 1000
+"""Poses that stand for a Gaussian that a belief starts from."""
 
 
 class OnMap(MapLocalizer):
@@ -81,28 +82,22 @@ class OnMap(MapLocalizer):
         self.mu: FloatArray | None = None  # weights of the prior of the next image
         self.diagnostics['restarts'] = 0.0
 
-    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Project a Gaussian about a pose (3,), covariance (3, 3), on the map."""
-        self.mu = self.projected(self.gaussian_at_map(pose, covariance))
-        self.alpha = self.after_prediction(self.mu)
-
-    def start_anywhere(self) -> None:
-        """Project the uniform law on the map."""
-        self.alpha, self.mu = None, self.projected(self.gram_x.mean(axis=1))
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Project a sample of a Gaussian about a pose (3,) on the map, or the uniform law."""
+        if pose is None or covariance is None:
+            self.alpha, self.mu = None, self.projected(self.gram_x.mean(axis=1))
+        else:
+            drawn = Points.gaussian(pose, covariance, SAMPLE, np.random.default_rng(0))
+            self.alpha = self.mu = self.mean_of(drawn.poses)
 
     def move(self, increment: FloatArray) -> None:
         """Apply the kernel sum rule, also to an increment (3,) of zero."""
         if self.alpha is not None:
-            self.mu = self.predicted(self.alpha, increment)
-            self.alpha = self.after_prediction(self.mu)
+            self.alpha = self.mu = self.predicted(self.alpha, increment)
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
         """Weights mu (n,) after an odometry increment (3,)."""
         raise NotImplementedError
-
-    def after_prediction(self, mu: FloatArray) -> FloatArray:
-        """Weights (n,) of the belief after a prediction, until an image arrives."""
-        return mu
 
     def image_kernel(self, similarities: FloatArray) -> FloatArray:
         """Return k_Y of similarities, of any shape."""
@@ -114,19 +109,10 @@ class OnMap(MapLocalizer):
         """NP-KSR: weights mu (n,) from the values of a kernel mean at the map poses."""
         return nonparametric_sum_rule(self._regularised, kernel_mean_at_map)
 
-    def gaussian_at_map(self, pose: FloatArray, covariance: FloatArray) -> FloatArray:
-        """
-        Values (n,) at the map poses of the kernel mean of a Gaussian about a pose (3,).
-
-        It is Mb-KSR with the Gaussian for the transition: what a large sample would give.
-        """
-        turn = np.eye(4)[:, :3].copy()
-        turn[2:, 2] = [-np.sin(pose[2]), np.cos(pose[2])]
-        rounding = 1e-6 * max(float(np.trace(covariance)), 1e-3) * np.eye(4)
-        spread = turn @ (0.5 * (covariance + covariance.T)) @ turn.T + rounding
-        wide = GaussianNoise(spread).conditional_kernel_mean(self.kernel)
-        centre = se2.to_plane_and_circle(pose)[np.newaxis]
-        return model_based_sum_rule(wide, self.states, centre, np.ones(1))
+    def mean_of(self, poses: FloatArray) -> FloatArray:
+        """NP-KSR: weights mu (n,) of the mean of equally weighted poses (m, 3)."""
+        sample = se2.to_plane_and_circle(poses)
+        return self.projected(self.kernel.cross_gram(self.states, sample).mean(axis=1))
 
     def weigh(self, similarities: FloatArray) -> None:
         """Apply the kernel Bayes rule, or the conditional mean where it leaves no weight."""
@@ -225,14 +211,18 @@ class FullyNonparametricFilter(OnMap):
         self._following = self.kernel.cross_gram(self.states, following)
         self._from_map = self.gram_x[known]
 
-    def start_anywhere(self) -> None:
-        """Take the uniform law on the map."""
-        self.alpha, self.mu = None, self._uniform()
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Project a Gaussian about a pose (3,) on the map, or take the uniform law."""
+        super().start(pose, covariance)
+        if pose is None:
+            self.mu = self._uniform()
+        self._cut_off()
 
     def move(self, increment: FloatArray) -> None:
         """Apply the kernel sum rule with learnt transitions, where the robot moves."""
         if np.any(increment != 0.0):
             super().move(increment)
+            self._cut_off()
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
         """Weights mu (n,) after an odometry increment (3,)."""
@@ -241,14 +231,14 @@ class FullyNonparametricFilter(OnMap):
         total = float(np.sum(weights))
         return self.projected(self._following @ (weights / total if total > 1e-9 else weights))
 
-    def after_prediction(self, mu: FloatArray) -> FloatArray:
-        """Weights (n,) of the positive part; a belief that has left the map is uniform on it."""
-        try:
-            return normalise(np.maximum(mu, 0.0))
-        except KernelError:
-            self.diagnostics['restarts'] += 1
-            self.mu = self._uniform()
-            return self.mu
+    def _cut_off(self) -> None:
+        """Keep the positive part of a prediction; one that has left the map becomes uniform."""
+        if self.alpha is not None:
+            try:
+                self.alpha = normalise(np.maximum(self.alpha, 0.0))
+            except KernelError:
+                self.diagnostics['restarts'] += 1
+                self.alpha = self.mu = self._uniform()
 
     def estimate(self) -> PoseEstimate:
         """Summarize the positive part of the belief about its highest mode."""
@@ -287,15 +277,12 @@ class KernelMonteCarloFilter(OnMap):
 
     points: FloatArray | None = None
 
-    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Sample a Gaussian about a pose (3,), covariance (3, 3)."""
-        self.alpha = None
-        self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
-
-    def start_anywhere(self) -> None:
-        """Take the uniform law on the map."""
-        super().start_anywhere()
+    def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
+        """Sample a Gaussian about a pose (3,), covariance (3, 3), or take the uniform law."""
+        super().start(None, None)
         self.points = None
+        if pose is not None and covariance is not None:
+            self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
 
     def move(self, increment: FloatArray) -> None:
         """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
@@ -310,8 +297,7 @@ class KernelMonteCarloFilter(OnMap):
     def weigh(self, similarities: FloatArray) -> None:
         """Correct the sample, the last posterior or the uniform law by an image (n,)."""
         if self.points is not None:
-            sample = se2.to_plane_and_circle(self.points)
-            self.mu = self.projected(self.kernel.cross_gram(self.states, sample).mean(axis=1))
+            self.mu = self.mean_of(self.points)
         elif self.alpha is not None:
             self.mu = self.projected(self.gram_x @ self.alpha)
         super().weigh(similarities)
