@@ -70,12 +70,8 @@ class RobotCamera:
         flicker = 1.0
         if rng is not None and self.flicker > 0:
             flicker = math.exp(self.flicker * rng.normal())
-        return replace(
-            light,
-            gain=float(np.clip(light.gain * self.gain * flicker, 0.2, 4.0)),
-            gamma=float(np.clip(light.gamma * self.gamma, 0.3, 3.0)),
-            noise=float(np.clip(light.noise * self.noise, 0.0, 50.0)),
-        )
+        gain, gamma = light.gain * self.gain * flicker, light.gamma * self.gamma
+        return replace(light, gain=gain, gamma=gamma, noise=light.noise * self.noise)
 
 
 @dataclass(frozen=True)
