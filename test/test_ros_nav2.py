@@ -31,10 +31,10 @@ def test_particles_and_the_service_for_the_initial_pose_are_those_of_nav2(ros, n
             message = conversions.pose_with_covariance(0, 'map', given, 0.01 * np.eye(3))
             call(ros, SetInitialPose, 'set_initial_pose', SetInitialPose.Request(pose=message))
 
-        set_pose(1e4)
+        set_pose(1e4)  # refused, as it is far off the map
         robot.drive(0.0, 1.0)
         ros.spin_until(lambda: 'no initial pose' in diagnostics(reports, ': localization')[0])
-        set_pose(robot.pose(0.0)[0])
+        set_pose(robot.pose(1.0)[0])
         robot.drive(1.05, 3.0)
         wait_for_answer(ros, poses, robot.stamp_ns(2.8))
         ros.spin_until(lambda: clouds)

@@ -137,6 +137,15 @@ def test_a_given_pose_of_the_time_that_begins_anew_is_kept(tiny_world, given_s, 
     assert not used or drive.error(4.0) < 0.3
 
 
+@pytest.mark.parametrize(('x', 'says'), [(1e4, 'refused: x 10000.00 m'), (40.0, 'may not be')])
+def test_a_given_pose_off_the_map_is_told_and_far_off_it_refused(tiny_world, x, says):
+    drive = Drive(tiny_world, GivenPose(np.array([x, 0.0, 0.0]), COVARIANCE))
+    drive.go(0.0, 0.0)
+    assert any(says in text for text in drive.told)
+    pose = drive.answers[stamp(0.0)].estimate.pose
+    assert (pose[0] > 20.0) == ('refused' not in says)
+
+
 def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
     drive.go(0.0, 4.0)
     drive.give([70.0, 0.0, 0.0])
@@ -265,10 +274,10 @@ def test_another_tracker_takes_over_the_belief(drive):
 def test_on_another_map_the_belief_starts_anew_or_from_a_pose_given_after_the_switch(drive):
     drive.go(0.0, 4.0)
     drive.ask('replace_tracker')
-    drive.session.switch_map(lambda: None)
+    drive.ask('begin_on_another_map')
     assert not drive.blind(4.05, 4.2).estimate.localized
     drive.give(np.zeros(3))
-    drive.session.switch_map(lambda: None)
+    drive.ask('begin_on_another_map')
     drive.give(straight_reference(4.0), 4.0)
     drive.blind(4.25, 4.4)
     assert drive.error(4.4) < 0.3
@@ -308,7 +317,7 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
     # tyres and load may be others by now
     assert diagnostics['odometry_offset_x_sd'] > 0.9 * UNLIKE[0]
-    drive.session.switch_map(lambda: None)
+    drive.ask('begin_on_another_map')
     drive.work()
     drive.go(0.8, 1.2)
     diagnostics = drive.answers[stamp(1.2)].estimate.diagnostics

@@ -5,11 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 import secrets
 import time
 
-from kbr_localization import se2
 from kbr_localization.errors import KbrError, MapError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -99,23 +97,6 @@ class Localization:
         self.background.shutdown()
         self.growing.close()
 
-    def begin_from(self, given: GivenPose) -> None:
-        """Restart from a pose; raises RosError far off the map."""
-        self._check_is_near(given.pose)
-        self.session.request(partial(self.session.begin_from, given))
-
-    def _check_is_near(self, pose: se2.FloatArray) -> None:
-        """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
-        distance = self.growing.in_use.distance(pose)
-        text = (
-            f'x {pose[0]:.2f} m, y {pose[1]:.2f} m is {distance:.0f} m from the nearest image of '
-            'the map'
-        )
-        if distance > 100.0:
-            raise RosError(f'{text}: give a pose on it, or load the map of that place')
-        if distance > 10.0:
-            self._log('warning', f'initial pose {text}: the robot may not be found there', 0.0)
-
     def read_map(self, name: str) -> MapInUse:
         """
         Read the map of a name out of `map_files`, for '' the one that `map_file` says.
@@ -131,8 +112,9 @@ class Localization:
         return in_use
 
     def use_map(self, in_use: MapInUse) -> None:
-        """Go on with another map; for `Session.switch_map`."""
+        """Go on with another map; for `Session.request`."""
         self.growing.use(in_use)
+        self.session.begin_on_another_map()
         self.outputs.transforms.forget()
         self.outputs.show_map(in_use.kernel_map)
 
@@ -192,10 +174,4 @@ class Localization:
         # like nav2_amcl, prefer the saved pose
         if not config.set_initial_pose or (config.initialize_at_saved_pose and saved is not None):
             return None
-        start = GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)
-        try:
-            self._check_is_near(start.pose)
-        except RosError as error:
-            self._log('warning', f'parameter initial_pose not used: {error}')
-            return None
-        return start
+        return GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)

@@ -50,10 +50,6 @@ class MapInUse:
     kernel_map: KernelMap
     map_id: str
 
-    def distance(self, pose: se2.FloatArray) -> float:
-        """Metres from a pose (3,) to the nearest image of the map."""
-        return float(np.hypot(*(self.kernel_map.poses[:, :2] - pose[:2]).T).min())
-
 
 def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     """

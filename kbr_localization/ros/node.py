@@ -26,7 +26,7 @@ from kbr_localization.ros.maps import MapInUse
 from kbr_localization.ros.outputs import Bond
 from kbr_localization.ros.parameters import ParameterNode, Settings
 from kbr_localization.ros.running import NodeLogger, run_program, spin
-from kbr_localization.ros.session import GivenPose
+from kbr_localization.ros.session import GivenPose, Session
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import JumpThreshold
@@ -49,7 +49,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)
         self.active = self._loading = False
-        self._kept: Callable[[Localization], None] | None = None
+        self._kept: Callable[[Session], None] | None = None
         self._bond = Bond(self, self.settings.config.bond_heartbeat_period)
         self._create_services()
         take = self._take_initial_pose
@@ -166,24 +166,22 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if self.localization is not None:
             self.localization.session.reset('the clock jumped back')
 
-    def _start(self, begin: Callable[[Localization], None]) -> str:
+    def _start(self, begin: Callable[[Session], None]) -> str:
         """Start a belief now, or else say when."""
         if self.active and not self._loading:
-            begin(self._configured())
+            session = self._configured().session
+            session.request(partial(begin, session))
             return ''
         self._kept = begin  # the last one counts
         return f', kept until {"the new map is read" if self._loading else "the node is active"}'
 
     def _start_as_kept(self) -> None:
         kept, self._kept = self._kept, None
-        try:
-            if kept is not None:
-                self._start(kept)
-        except RosError as error:
-            self.log('warning', f'initial pose refused: {error}', 0.0)
+        if kept is not None:
+            self._start(kept)
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
-        when = self._start(lambda on: on.session.request(on.session.begin_globally))
+        when = self._start(Session.begin_globally)
         self.log('info', f'global localization asked for{when}', 1.0)
         return response
 
@@ -203,10 +201,10 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         # log each click, but not each of a stream of poses
         try:
             given = self._given_pose(message)
-            when = self._start(lambda on: on.begin_from(given))
         except KbrError as error:
             self.log('warning', f'initial pose refused: {error}', 1.0)
             return
+        when = self._start(lambda session: session.begin_from(given))
         text = 'initial pose x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*given.pose)
         self.log('info', text + when, 1.0)
 
@@ -250,8 +248,8 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             self._check_is_same(localization)
             self.settings.follow_map(loaded.kernel_map.filter_config)
             # until then poses on the old map may come
-            use, session = partial(localization.use_map, loaded), localization.session
-            switched = _done(session.switch_map, use)
+            session = localization.session
+            switched = _done(session.request, partial(localization.use_map, loaded))
             if not self.active:
                 session.do_requests()
             await switched

@@ -146,7 +146,7 @@ class Session:
             self._news.notify()
 
     def request(self, command: Callable[[], None]) -> None:
-        """Have the worker do something before the next image, such as the four that follow."""
+        """Have the worker do something before the next image, such as what follows."""
         with self._news:
             self._requests.append(command)
             self._news.notify()
@@ -188,20 +188,11 @@ class Session:
             except KbrError as error:  # of one request; somebody waits for the others
                 self._log('error', str(error))
 
-    def switch_map(self, change: Callable[[], None]) -> None:
-        """
-        Use another map, and restart from a pose that is given from now on, or globally.
-
-        `change` is called by the worker; from then on `make_tracker` must use the other map.
-        """
-
-        def switch() -> None:
-            change()
-            # another map may have the poses of another point of the robot
-            self._given = self._start = self._saved = self._learnt = None
-            self.forget_belief()
-
-        self.request(switch)
+    def begin_on_another_map(self) -> None:
+        """Restart from a pose that is given from now on, or globally."""
+        # another map may have the poses of another point of the robot
+        self._given = self._start = self._saved = self._learnt = None
+        self.forget_belief()
 
     def follow_map(self, kernel_map: KernelMap) -> None:
         """Go on with more images on the map; in the worker's thread."""
@@ -289,7 +280,7 @@ class Session:
         given, self._given = self._given, None
         if given is None and not self.has_belief:
             given = self._start or self._saved_pose(stamp_ns, continued)
-        if given is not None:
+        if given is not None and self._is_on_map(given):
             self.tracker.initialize(given.pose, given.covariance, self._odometry_at(given))
             self.has_belief = True
         elif not self.has_belief and self._config.initialize_globally:
@@ -306,6 +297,22 @@ class Session:
         text = 'x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*pose)
         self._log('info', f'going on from the saved pose, now {text}')
         return GivenPose(pose, self._saved.covariance)
+
+    def _is_on_map(self, given: GivenPose) -> bool:
+        """Whether a pose is near the map; warn of one that is not, which is no start again."""
+        positions = self.tracker.kernel_map.poses[:, :2]
+        distance = float(np.hypot(*(positions - given.pose[:2]).T).min())
+        if distance <= 10.0:
+            return True
+        self._start, far = None, distance > 100.0
+        remedy = 'give a pose on it, or load the map of that place'
+        self._log(
+            'warning',
+            f'initial pose {"refused: " * far}x {given.pose[0]:.2f} m, y {given.pose[1]:.2f} m is '
+            f'{distance:.0f} m from the nearest image of the map: '
+            + (remedy if far else 'the robot may not be found there'),
+        )
+        return not far
 
     def _odometry_at(self, given: GivenPose) -> se2.FloatArray | None:
         """Odometry (3,) at the stamp of a pose; None for one that is taken as if it were new."""
