@@ -119,7 +119,7 @@ def claim(file: BinaryIO | int, refusal: Exception) -> None:
 
 class LockBeside:
     """
-    Claim of a file through a hidden lock file beside it, as the file itself may be replaced.
+    Claim of a file by a hidden lock file in its folder, as the file itself may be replaced.
 
     `release` ends it, and so does the system with the process; the lock file stays. Raises
     BlockingIOError that names the process that has it, and another OSError where the folder

@@ -100,8 +100,8 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
     """
     Give workers: `jobs` processes (None: one per usable core), or a Dask cluster by its address.
 
-    Those of a cluster need this package in the same version and must see the runs under the same
-    paths. Raises WorkersError where a package is missing or no scheduler answers.
+    Workers of a cluster need this package in the same version and must see the runs under the
+    same paths. Raises WorkersError where a package is missing or no scheduler answers.
     """
     if scheduler is None:
         cores = _import('joblib').cpu_count() if importlib.util.find_spec('joblib') else 1

@@ -269,7 +269,7 @@ def test_page_and_recording_are_written(world, tmp_path):
     assert_one_line(refused, 'page.html: is the file of the page')
     for options in (('--rerun', 'x.rrd'), ('--set', 'delta=0.1'), ('--cameras', 'std_cam')):
         alone = ('report', world / 'map.h5', '--out', tmp_path / 'page.html', *options)
-        assert_one_line(invoke(*alone), 'options of a run: expected RUN beside MAP')
+        assert_one_line(invoke(*alone), 'options of a run: expected RUN after MAP')
     assert not (tmp_path / 'page.html').exists()
 
 
@@ -402,7 +402,7 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
         (('--sizes', '500'), ['size 500', '30 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--trials', '0'), ['--trials']),
-        (('--set', 'delta=0.1'), ['--map takes the map as it is']),
+        (('--set', 'delta=0.1'), ['--map takes a finished map']),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(world, tmp_path, options, fragments):

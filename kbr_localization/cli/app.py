@@ -1,4 +1,4 @@
-"""The application: its commands by name, and what becomes of their errors."""
+"""The application: its commands by name, and how their errors are reported."""
 
 from collections.abc import Callable, Sequence
 import logging

@@ -50,8 +50,8 @@ def build(
 
     if pose_frame is PoseFrame.BASE and poses is Poses.KNOWN:
         raise KbrError(
-            '--pose-frame base: expected --poses odometry beside it; known poses are of the point '
-            'that they were given for'
+            '--pose-frame base: expected --poses odometry as well; known poses are poses of '
+            'the point that they were measured at'
         )
     vision, given = options.configurations(settings)
     console.prepare_output(out, *runs)
@@ -223,7 +223,7 @@ def align(
         got = ' and '.join(given) or 'none of them'
         raise KbrError(f'expected one of {", ".join(ways)}, got {got}')
     if reading != Reading() and bag is None:
-        raise KbrError('options of a bag: expected --bag beside them')
+        raise KbrError('options of a bag: expected --bag as well')
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, *(path for path in (map_file, tum, bag, onto) if path))
     if onto:

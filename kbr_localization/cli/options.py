@@ -132,7 +132,7 @@ def _parsed(
     settings: Sequence[str] | None, configs: Mapping[str, type[Any]]
 ) -> dict[str, dict[str, Any]]:
     """
-    Values in texts NAME=VALUE by prefix of a configuration's names, each of its own type.
+    Values in texts NAME=VALUE by prefix of a configuration's names, converted to its type.
 
     A text that is not of the type stays, for `validate` to refuse. Raises ConfigurationError for
     an unknown name.

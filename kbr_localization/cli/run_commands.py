@@ -49,7 +49,7 @@ def localize(
 
     details = details_path(out)
     if details == out:
-        raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
+        raise KbrError(f'{out}: expected another suffix, .csv is the suffix of the details')
     for path in (out, details):
         console.prepare_output(path, map_file, run)
     check_details(details)
@@ -184,7 +184,7 @@ def report(
     """
     One HTML page: what happened when a run was localized, or how a map of odometry was made.
 
-    Trajectory and belief on the map, errors and confidence over time, the worst frames beside
+    Trajectory and belief on the map, errors and confidence over time, the worst frames with
     the map images that they were taken for, latency, parameters.
     """
     from kbr_localization.evaluation.report import (
@@ -202,7 +202,7 @@ def report(
     if run is None:
         of_a_run = (rerun, method, init, settings, reading)
         if of_a_run != (None, 'kbr', Init.GLOBAL, None, Reading()):
-            raise KbrError('options of a run: expected RUN beside MAP, no run is shown without')
+            raise KbrError('options of a run: expected RUN after MAP')
         write_page(out, map_data(KernelMap.load(map_file), map_file.name))
         console.note(f'{out}: open it in a browser')
         return
@@ -291,9 +291,7 @@ def compare(
     if not train and map_file is None:
         raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
     if map_file is not None and (train or settings):
-        raise KbrError(
-            'compare: --map takes the map as it is, expected no --train or --set beside it'
-        )
+        raise KbrError('compare: --map takes a finished map: expected no --train and no --set')
     training = [reading.open(run) for run in train or ()]
     vision, given = options.configurations(settings)
     kernel_map: Any = KernelMap.load(map_file) if map_file else None
@@ -329,7 +327,9 @@ def tune(
     trials: options.Trials = 60,
     jobs: options.Jobs = None,
     scheduler: options.Scheduler = None,
-    resume: Annotated[bool, typer.Option('--resume/--fresh', help='Go on, or anew.')] = True,
+    resume: Annotated[
+        bool, typer.Option('--resume/--fresh', help='Continue, or start again.')
+    ] = True,
     settings: options.Settings = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -340,7 +340,7 @@ def tune(
 
     Each run is localized on a map of the others, from its start and from a random frame; a single
     run is split in two halves. The parameters are to suit maps of --sizes images, tried with up to
-    500 images. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores are capped errors
+    500 images. Finished trials are kept in OUT.trials.jsonl. Scores are capped errors
     plus the fraction of lost frames, in metres: lower is better.
     """
     from kbr_localization.evaluation import tuning

@@ -81,9 +81,7 @@ class ChangeableConfig:
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
     transform_tolerance: float = parameter(1.0, 'seconds a transform stays valid', 0.0, 60.0)
-    always_reset_initial_pose: bool = parameter(
-        False, 'when activated again, start anew instead of from the last pose'
-    )
+    always_reset_initial_pose: bool = parameter(False, 'forget the last pose when activated again')
     save_pose_rate: float = parameter(0.5, 'poses saved per second; 0: none', 0.0, 100.0)
     saved_pose_max_age: float = parameter(60.0, 'seconds for which a saved pose is used', 0.0)
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
@@ -133,7 +131,7 @@ class NodeConfig(InputConfig, ChangeableConfig):
         MAX_SPEED, 'm/s; odometry that moves faster counts as reset', 0.01
     )
     grow_into: str = parameter(
-        '', 'folder for the maps with added images; empty: beside the map, as office_grown.h5'
+        '', 'folder for the maps with added images; empty: where the map is, as office_grown.h5'
     )
     grow_in_place: bool = parameter(False, 'add images to the map file itself, for good')
 
@@ -180,7 +178,7 @@ class RecorderConfig(InputConfig):
     max_pose_age: float = parameter(2.0, 'seconds between an image and the nearest pose', 0.01)
     max_position_sd: float = parameter(0.5, 'largest sd of x or y of a pose, metres', 0.0)
     odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
-    label: str = parameter('unknown', "the place's name, written beside every image")
+    label: str = parameter('unknown', "the place's name, written with every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
     image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
     pose_type: str = parameter(
@@ -205,7 +203,7 @@ class PlayerConfig(StreamConfig):
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
     stamps: str = parameter(
         'recorded',
-        'those of the run, with /clock, or the time of sending, without',
+        'stamps of the run, with /clock, or the time of sending',
         choices=('recorded', 'now'),
     )
     wait_for_subscribers: int = parameter(1, 'subscribers of image and odom to wait for', 0)

@@ -40,7 +40,7 @@ def parameter_file() -> str:
 
 
 def interface_page(page: str) -> str:
-    """Make the tables of parameters anew: each follows a comment with the name of its class."""
+    """Replace the tables of parameters: each follows a comment with the name of its class."""
     for config_class in CONFIGS:
         prefix = 'initial_pose.' if config_class is InitialPose else ''
         table = '| name | default | |\n|---|---|---|\n'

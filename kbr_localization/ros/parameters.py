@@ -114,7 +114,7 @@ def to_ros(value: Any) -> Any:
 
 def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
     """
-    Return given parameters that are not `known`, as those of nav2_amcl; they have no effect.
+    Return given parameters that are not `known`, as of nav2_amcl; they have no effect.
 
     Raises ConfigurationError for one that is spelt nearly as a known one.
     """

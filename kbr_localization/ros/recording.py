@@ -3,7 +3,7 @@ From a robot that drives to a run for the map: which images are kept, with which
 
 The pose of an image is the odometry at its stamp, moved by the transform from the odometry frame
 to the map that the nearest pose message says. So poses that come seldom, as from AMCL, do as well
-as those of a motion capture system.
+as frequent ones of a motion capture system.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kbr_localization.ros.running import format_counts
 import numpy as np
 
 STALL_SECONDS = 5.0
-"""While images come in and none is recorded, after which that is told."""
+"""Time without a recorded image, while images come in, before a warning."""
 
 
 class RecordingSession:
@@ -90,7 +90,7 @@ class RecordingSession:
             outcome = self._buffer.add(stamp_ns, pose, anew)
             self.odometry_counts[outcome.value] += 1
             if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
-                self._log('warning', f'{outcome.value} in the odometry: poses are awaited anew')
+                self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
                 self._queue.clear('before a jump')
                 self._poses, self._anchors = [], []
             if outcome is Added.TIME_JUMP:

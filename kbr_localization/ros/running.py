@@ -36,7 +36,7 @@ class Stop(threading.Event):
 @contextmanager
 def ros_context(args: list[str] | None = None) -> Iterator[Stop]:
     """
-    Initialize rclpy and give an event that SIGINT, SIGTERM and, but for `nohup`, SIGHUP set.
+    Initialize rclpy and give an event that SIGINT, SIGTERM and, except under `nohup`, SIGHUP set.
 
     rclpy's own handlers would end the context before a node can save its state. Raises RosError
     for wrong ROS arguments.
@@ -206,6 +206,6 @@ class Worker:
                 self._log('error', str(error))
                 self._stop.wait(WAKE_SECONDS)
             except Exception:
-                self._log('error', f'internal error, starting anew:\n{traceback.format_exc()}')
+                self._log('error', f'internal error, restarting:\n{traceback.format_exc()}')
                 self._session.recover_from_error()
                 self._stop.wait(WAKE_SECONDS)
