@@ -261,8 +261,8 @@ def try_(
 @reads_runs
 def compare(
     *,
-    train: Annotated[Optional[list[Path]], typer.Option(help='options.Runs for the map.')] = None,
-    test: Annotated[list[Path], typer.Option(help='options.Runs to localize.')],
+    train: Annotated[Optional[list[Path]], typer.Option(help='Runs for the map.')] = None,
+    test: Annotated[list[Path], typer.Option(help='Runs to localize.')],
     out: Out,
     map_file: Annotated[Optional[Path], typer.Option('--map', help='Or this.')] = None,
     sizes: options.Sizes = None,
