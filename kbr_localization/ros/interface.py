@@ -32,11 +32,20 @@ CONFIGS: tuple[Any, ...] = (NodeConfig, InitialPose, KbrConfig, RecorderConfig, 
 
 
 def parameter_file() -> str:
-    """Contents of config/localization.yaml."""
-    parts = [YAML_HEAD, *_settings(NodeConfig, '    ')]
-    parts += ['    initial_pose:\n', *_settings(InitialPose, '      ')]
-    parts += [FILTER_HEAD, *_settings(KbrConfig, '    # ')]
-    return ''.join(parts)
+    """Contents of config/localization.yaml: what a parameter is, then its default."""
+    text = YAML_HEAD
+    for head, config_class, indent in (
+        ('', NodeConfig, '    '),
+        ('    initial_pose:\n', InitialPose, '      '),
+        (FILTER_HEAD, KbrConfig, '    # '),
+    ):
+        text += head
+        comment = f'{indent.removesuffix("# ")}# '
+        for name, default, description in _parameters(config_class):
+            wrapped = textwrap.wrap(description, 99 - len(comment), break_on_hyphens=False)
+            text += ''.join(f'{comment}{line}\n' for line in wrapped)
+            text += f'{indent}{name}: {default}\n'
+    return text
 
 
 def interface_page(page: str) -> str:
@@ -57,16 +66,6 @@ def main() -> None:
     (root / 'config' / 'localization.yaml').write_text(parameter_file())
     page = root / 'docs' / 'ros_interface.md'
     page.write_text(interface_page(page.read_text()))
-
-
-def _settings(config_class: Any, indent: str) -> Iterator[str]:
-    """Lines of a YAML file: what a parameter is, then its default."""
-    comment = indent if indent.endswith('# ') else f'{indent}# '
-    for name, default, text in _parameters(config_class):
-        yield textwrap.fill(
-            text, 99, initial_indent=comment, subsequent_indent=comment, break_on_hyphens=False
-        )
-        yield f'\n{indent}{name}: {default}\n'
 
 
 def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
