@@ -1,7 +1,8 @@
 """
 The tour, from nothing to a table and a picture: a run is localized by the real node.
 
-Node and player are processes of their own; an observer collects the poses that the node publishes.
+The node is a process of its own; an observer plays the run and collects the poses that the node
+publishes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.errors import KbrError, RosError
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.figures import run_figure, save_figure
@@ -33,7 +35,9 @@ from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions
+from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.diagnostics import LEVELS
+from kbr_localization.ros.player import Player
 from kbr_localization.simulation import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -77,15 +81,13 @@ def take_tour(
     """
     Build a map of the training runs, localize the test run with the node, compare with baselines.
 
-    Returns the metrics of each method. The map, the node's trajectory as a TUM file, the programs'
-    logs and a picture go to `folder`. `rate`: speed of the replay.
+    Returns the metrics of each method. The map, the node's trajectory as a TUM file, its log and
+    a picture go to `folder`. `rate`: speed of the replay.
     """
     kernel_map = build_map([open_dataset(run) for run in training], progress=progress)
     with_statistics(kernel_map).save(folder / 'map.h5')
     dataset = open_dataset(test)
-    answers = {
-        NODE: localize_over_ros(folder / 'map.h5', test, len(dataset), folder, rate, progress)
-    }
+    answers = {NODE: localize_over_ros(folder / 'map.h5', dataset, folder, rate, progress)}
     write_tum(folder / 'trajectory.tum', answers[NODE])
     for method, name in BASELINES.items():
         init = 'reference' if method == 'dead-reckoning' else 'global'
@@ -123,59 +125,54 @@ def own_domain() -> Iterator[int]:
 
 
 def localize_over_ros(
-    map_file: Path, run: Path, frames: int, logs: Path, rate: float, progress: Progress
+    map_file: Path, dataset: Dataset, logs: Path, rate: float, progress: Progress
 ) -> Trajectory:
     """
-    Play a run of `frames` images to the localization node and collect the poses it publishes.
+    Play a run to the localization node and collect the poses that it publishes.
 
-    Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
+    The node's output goes to `logs`. Raises RosError when it ends or publishes no pose.
     """
+    log = logs / 'node.log'
     with ExitStack() as stack:
-        env = {'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST', 'PYTHONUNBUFFERED': '1', **os.environ}
-        if 'ROS_DOMAIN_ID' not in env:
-            env['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
+        os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
         # without the profile raw images get lost
-        env.setdefault(profile_variable(), str(shared_file('config/fastdds.xml') or ''))
-        context, programs = Context(), dict[str, subprocess.Popen[bytes]]()
-        rclpy.init(args=[], context=context, domain_id=int(env['ROS_DOMAIN_ID']))
+        os.environ.setdefault(profile_variable(), str(shared_file('config/fastdds.xml') or ''))
+        domain, context = os.environ.get('ROS_DOMAIN_ID'), Context()
+        domain = domain or str(stack.enter_context(own_domain()))
+        rclpy.init(args=[], context=context, domain_id=int(domain))
         stack.callback(rclpy.try_shutdown, context=context)
         observer, executor = _Observer(context), SingleThreadedExecutor(context=context)
         stack.callback(observer.destroy_node)
-        executor.add_node(observer)
-
-        def start(name: str, **parameters: Any) -> None:
-            programs[name] = stack.enter_context(_program(name, parameters, logs, env))
-
-        def spin() -> None:
-            executor.spin_once(timeout_sec=0.1)
-            for name, process in programs.items():
-                code = process.poll()
-                if code or (code == 0 and name == 'node'):  # the player ends with its run
-                    raise RosError(f'the {name} failed: see {logs / name}.log')
-
         # no pose that an earlier run saved
-        start('node', map_file=map_file, use_sim_time='true', pose_file=logs / 'last_pose')
+        given = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': logs / 'last_pose'}
+        node = stack.enter_context(_node_process(given, log, domain))
+
+        def report(what: str, done: int, total: int) -> None:
+            if node.poll() is not None:
+                raise RosError(f'the node failed: see {log}')
+            progress('localizing over DDS', done, total)
+
+        executor.add_node(observer)
         deadline = time.monotonic() + START_S
         while not observer.count_publishers(observer.topic):
-            spin()
+            executor.spin_once(timeout_sec=0.1)
+            report('starting', 0, len(dataset))
             if time.monotonic() > deadline:
-                raise RosError(f'no node after {START_S:.0f} s: see {logs / "node.log"}')
-        start('player', run=run, rate=rate)
-        # until the player is done and every frame has its pose, or none comes any more
-        poses, player = observer.poses, programs['player']
-        while player.poll() is None or (
-            len(poses) < frames and time.monotonic() - observer.last < 5.0
-        ):
-            spin()
-            progress('localizing over DDS', min(len(poses), frames), frames)
-        progress('localizing over DDS', frames, frames)
-    if not poses:
-        raise RosError(f'the node published no pose: see the logs in {logs}')
-    stamps = sorted(poses)
-    estimates, covariances, statuses = zip(*(poses[stamp] for stamp in stamps), strict=True)
+                raise RosError(f'no node after {START_S:.0f} s: see {log}')
+        config = PlayerConfig(rate=rate)
+        Player(observer, dataset, config, report, threading.Event()).play()
+        # until every frame has its pose, or none comes any more
+        executor.add_node(observer)
+        while len(observer.poses) < len(dataset) and time.monotonic() - observer.last < 5.0:
+            executor.spin_once(timeout_sec=0.1)
+    if not observer.poses:
+        raise RosError(f'the node published no pose: see {log}')
+    stamps = sorted(observer.poses)
+    found = zip(*(observer.poses[stamp] for stamp in stamps), strict=True)
+    poses, covariances, statuses = found
     return Trajectory(
         np.array(stamps, dtype=np.int64),
-        np.array(estimates),
+        np.array(poses),
         covariances=np.array(covariances),
         statuses=statuses,
     )
@@ -209,31 +206,30 @@ class _Observer(Node):
 
 
 @contextmanager
-def _program(
-    name: str, parameters: dict[str, Any], logs: Path, env: dict[str, str]
+def _node_process(
+    parameters: dict[str, Any], log: Path, domain: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program of the room `ros`; at the end stop it, then kill it."""
+    """Run the localization node; at the end stop it, then kill it."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
-    program = [sys.executable, '-m', f'kbr_localization.ros.{name}', '--ros-args', *arguments]
+    program = [sys.executable, '-m', 'kbr_localization.ros.node', '--ros-args', *arguments]
 
     def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG: also where that is killed
 
     with (
-        (logs / f'{name}.log').open('wb') as log,
+        log.open('wb') as output,
         subprocess.Popen(
             program,
-            env=env,
-            stdout=log,
-            stderr=log,
+            env=os.environ | {'ROS_DOMAIN_ID': domain, 'PYTHONUNBUFFERED': '1'},
+            stdout=output,
+            stderr=output,
             preexec_fn=end_with_parent,  # noqa: PLW1509
         ) as process,
     ):
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
             try:
                 process.wait(10.0)
             except subprocess.TimeoutExpired:

@@ -91,7 +91,7 @@ class Player:
         kind, topic = (CompressedImage, 'image/compressed') if compressed else (Image, 'image')
         prefixes = [f'{camera}/' for camera in dataset.cameras] or ['']
         self._images = [create(kind, prefix + topic, 10) for prefix in prefixes]
-        self._executor = SingleThreadedExecutor()
+        self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
 
     def play(self) -> str:
@@ -108,6 +108,7 @@ class Player:
                 left = max(0.0, end - time.monotonic())
                 publisher.wait_for_all_acked(Duration(seconds=left))
         finally:
+            self._executor.remove_node(self._node)
             self._executor.shutdown()
         verb = 'stopped after' if self._stop.is_set() else 'published'
         seconds, left_out = time.monotonic() - started, format_counts(self._left_out)
