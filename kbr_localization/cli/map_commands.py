@@ -123,7 +123,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
-        'odometry': kernel_map.calibration.described(record is not None),
+        'odometry': kernel_map.calibration.described(),
         'poses': 'known' if record is None else {
             'from': 'odometry',
             'of': described_point(record),
@@ -203,7 +203,7 @@ def align(
     at: Annotated[Optional[list[str]], typer.Option(help='A position: SECONDS,X,Y')] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
     bag: Annotated[Optional[Path], typer.Option(help='A run with known poses.')] = None,
-    onto: Annotated[Optional[Path], typer.Option(help='A map of the same place.')] = None,
+    onto: Annotated[Optional[Path], typer.Option(help='A map of the same images.')] = None,
     scale: Annotated[bool, typer.Option('--scale', help='Take over the metres too.')] = False,
     reading: Reading,
 ) -> None:
@@ -227,8 +227,7 @@ def align(
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, *(path for path in (map_file, tum, bag, onto) if path))
     if onto:
-        with terminal_progress() as progress:
-            moved, found = align_onto(kernel_map, KernelMap.load(onto), scale, progress)
+        moved, found = align_onto(kernel_map, KernelMap.load(onto), scale)
     else:
         if at:
             stamps, known = _typed_positions(at)

@@ -165,7 +165,7 @@ def run_data(record: RunRecord) -> dict[str, Any]:
     assert trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds
     noise = to_mapping(kernel_map.motion_noise)
-    odometry = kernel_map.calibration.described(kernel_map.mapping is not None)
+    odometry = kernel_map.calibration.described()
     return {
         'title': run.name,
         'subtitle': f'method {record.method}, {len(trajectory)} frames, map of {len(kernel_map)} '

@@ -101,7 +101,7 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
     record = record_run(with_statistics(kernel_map), test, progress=progress)
     of_drive = len(test) / len(drives[0]) if len(drives) == 1 else None
     summary = _summary(record, mapped, of_drive, known)
-    odometry = kernel_map.calibration.described(not known)
+    odometry = kernel_map.calibration.described()
     facts: dict[str, dict[str, str]] = {
         'Topics': {},
         'Odometry': {key.replace('_', ' '): told['words'] for key, told in odometry.items()},

@@ -41,8 +41,8 @@ LIMITS = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03])
 """Within which the errors of robots are uniform: other tyres, another load, a sensor elsewhere."""
 UNLIKE = LIMITS / np.sqrt(3.0)
 """Standard deviations of those laws."""
-_IN_METRES = ('offset_x', 'offset_y')
-_OF_METRES = ('forward_scale', 'lateral_scale')
+_METRES = np.isin(NAMES, ('offset_x', 'offset_y'))
+_OF_METRES = np.isin(NAMES, ('forward_scale', 'lateral_scale'))
 _WORDS = {
     'offset_x': ('m', 'lie {} ahead of the point of the poses', 'lie {} behind it'),
     'offset_y': ('m', 'lie {} to the left of the point of the poses', 'lie {} to the right of it'),
@@ -107,7 +107,7 @@ class Calibration:
 
     def in_metres(self, scale: float) -> Calibration:
         """Return the same for poses whose positions are scaled."""
-        slope = np.where(np.isin(NAMES, _IN_METRES + _OF_METRES), scale, 1.0)
+        slope = np.where(_METRES | _OF_METRES, scale, 1.0)
         covariance = self.covariance * np.outer(slope, slope)
         return Calibration(in_metres(self.values, scale), covariance, self.delay)
 
@@ -120,25 +120,22 @@ class Calibration:
         """Which errors (7,) are known better than before any run."""
         return np.asarray(self.deviations < UNLIKE)
 
-    def described(self, of_odometry: bool = False) -> dict[str, dict[str, Any]]:
-        """
-        Value, standard deviation, whether it is observable, and words for it, by name.
-
-        `of_odometry`: of a map without known poses, where it takes loop closures to tell anything.
-        """
-        found = {}
-        rows = zip(NAMES, self.values, self.deviations, self.observable(), strict=True)
-        for name, value, deviation, observable in rows:
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Value, standard deviation, whether it is observable, and words for it, by name."""
+        found, known = {}, self.observable()
+        for name, value, deviation, observable in zip(
+            NAMES, self.values, self.deviations, known, strict=True
+        ):
             unit, *sides = _WORDS[name]
             factor, digits = (100.0, 2) if unit == '%' else (1.0, 4)
             size, spread = (f'{factor * abs(x):.{digits}f}' for x in (value, deviation))
             words = 'the wheels ' + sides[int(value < 0.0)].format(f'{size} ± {spread} {unit}')
-            if not observable and name == 'lateral_scale':
-                words = 'not observable: the runs do not move sideways'
-            elif not observable and of_odometry:
-                words = 'not observable: the poses of the map are made of this odometry'
-            elif not observable:
-                words = 'not observable: the runs hardly turn or are short, or odometry is noisy'
+            if not observable:
+                words = 'not observable: the runs ' + (
+                    'do not move sideways'
+                    if name == 'lateral_scale'
+                    else 'hardly turn, are short, or have no poses but those of this odometry'
+                )
             found[name] = {
                 'value': float(value),
                 'sd': float(deviation),
@@ -160,8 +157,8 @@ class Calibration:
 
 def in_metres(values: FloatArray, scale: float) -> FloatArray:
     """Return errors (..., 7) for poses whose positions are scaled."""
-    found = np.where(np.isin(NAMES, _IN_METRES), scale * values, values)
-    return np.where(np.isin(NAMES, _OF_METRES), 1.0 - scale * (1.0 - values), found)
+    found = np.where(_METRES, scale * values, values)
+    return np.where(_OF_METRES, 1.0 - scale * (1.0 - values), found)
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:

@@ -13,29 +13,15 @@ point (the base: `base_link`) in the frame of the camera is (offset x, offset y,
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 
-import cv2
 from kbr_localization import se2
-from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
 from kbr_localization.localization.config import in_metres_of, KbrConfig
-from kbr_localization.localization.map.build import VOCABULARY_IMAGES
-from kbr_localization.localization.map.grow import grown, THUMBNAIL_WIDTH
+from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
-from kbr_localization.localization.mapping.consistency import relate
-from kbr_localization.localization.mapping.loop_closure import propose
-from kbr_localization.localization.mapping.odometry_model import Prior
-from kbr_localization.localization.mapping.trajectories import (
-    beside_map,
-    map_segments,
-    Trajectories,
-)
 from kbr_localization.localization.motion import step_variances
-from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
 
 FEWEST = 3
@@ -246,72 +232,28 @@ def lines_of(alignment: Alignment) -> list[str]:
 
 
 def align_onto(
-    kernel_map: KernelMap,
-    other: KernelMap,
-    scaled: bool = False,
-    progress: Progress | None = None,
+    kernel_map: KernelMap, other: KernelMap, scaled: bool = False
 ) -> tuple[KernelMap, Alignment]:
     """
-    Move a map of n images into the frame of another one.
+    Move a map into the frame of another one, by the images of both that have the same stamps.
 
-    Images that both have, by their stamps, are the known poses (k, 3); else images of the same
-    places, also where stamps are the same by chance, of a clock that was reset. `scaled`: also
-    take over the metres of the other map. Poses are of one point of the robot in both: poses of
-    the other map are carried to the point of this one, where it is known.
-    Raises MapError for maps that show no common place, or have no pictures.
+    `scaled`: also take over the metres of the other map. Poses are of one point of the robot in
+    both: poses of the other map are carried to the point of this one, where it is known. Raises
+    MapError for maps that share no images, also where stamps are the same by chance.
     """
     shared, ours, theirs = np.intersect1d(
         kernel_map.stamps_ns, other.stamps_ns, return_indices=True
     )
+    known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
     found = None
-    if len(shared) >= 10:  # enough to need no comparing of images
-        known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
+    if len(shared) >= FEWEST:
         found = fitted(shared, kernel_map.poses[ours], known, scaled)
     if found is None or not found.fits:
-        found = _by_images(kernel_map, other, scaled, progress or silent)
-    return move_map(kernel_map, found.motion, found.scale, other.aligned), found
-
-
-def _by_images(
-    kernel_map: KernelMap, other: KernelMap, scaled: bool, progress: Progress
-) -> Alignment:
-    pictures = _pictures(other, 'the other map') + _pictures(kernel_map, 'the map')
-    spread = np.linspace(0, len(pictures) - 1, min(len(pictures), VOCABULARY_IMAGES))
-    examples = [pictures[index] for index in np.unique(spread.astype(int))]
-    describer = fit_describer(VisionConfig(), examples, np.random.default_rng(0))
-    descriptors = np.array([describer.describe(picture) for picture in pictures])
-    n, (segment, runs) = len(other), map_segments(kernel_map)
-    own = Trajectories(camera_poses(kernel_map), segment, runs, np.zeros(len(runs), dtype=bool))
-    trajectories = beside_map(other, camera_poses(other), own)
-    compared = partial(progress, 'comparing images')
-    proposed = propose(describer, descriptors, trajectories, compared)
-    found = proposed.select(relate(trajectories, proposed, Prior.unknown()).believed)
-    found = found.select(found.second < n)
-    if not len(found):
         raise MapError(
-            'the maps show no common place for certain: expected two maps of one place, driven '
-            'in the same direction for 20 m'
+            f'the maps share {len(shared)} stamps, of which no common frame follows: expected '
+            'maps of the same images; add the run of the one to the other by `kbr map extend`'
         )
-    ours = kernel_map.poses[found.first - n]
-    theirs = se2.compose(camera_poses(other)[found.second], found.relative)
-    known = se2.compose(theirs, point_of(kernel_map))
-    missed = np.hypot(*(moved(ours, *fit(ours, known, scaled)) - known)[:, :2].T)
-    near = missed <= 3.0 * np.median(missed)
-    stamps_ns = kernel_map.stamps_ns[found.first - n]
-    return fitted(stamps_ns[near], ours[near], known[near], scaled)
-
-
-def _pictures(kernel_map: KernelMap, name: str) -> list[np.ndarray]:
-    """Grey pictures of the images of a map, all of one size."""
-    if not len(kernel_map.thumbnails):
-        raise MapError(f'{name} has no pictures of its images: build it again')
-    size = (THUMBNAIL_WIDTH, round(0.75 * THUMBNAIL_WIDTH))
-    found = []
-    for number, data in enumerate(kernel_map.thumbnails):
-        picture = decode_image(data, f'picture {number} of {name}')
-        grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
-        found.append(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
-    return found
+    return move_map(kernel_map, found.motion, found.scale, other.aligned), found
 
 
 def point_of(kernel_map: KernelMap) -> FloatArray:

@@ -225,16 +225,19 @@ def correct_headings(
     where points and odometry turn differently, as with a camera that looks aside or is upside
     down. All runs have one drift taken out, also those without points.
     """
+    unknown = CorrectedOdometry(odometry, Prior.unknown())
     steps, noise = se2.between(odometry[:-1], odometry[1:]), MotionNoise.default()
-    inside = np.flatnonzero(np.diff(run) == 0)
-    view, turns = _seen(points, steps, np.diff(run) != 0)
-    own, law = steps[inside], noise.variances(steps[inside])[:, 2] + _FLOOR
-    share = 0.0 if turns is None else float(np.isfinite(turns.angle[inside]).mean())
-    if turns is None or share * len(inside) < 30:
-        return CorrectedOdometry(odometry, Prior.unknown())
-    fused, variances, drift, deviation = _fused(own, turns.some(inside), law)
+    inside, seen = np.flatnonzero(np.diff(run) == 0), _seen(points, steps, np.diff(run) != 0)
+    if seen is None:
+        return unknown
+    view, turns = seen[0], seen[1].some(inside)
+    count = np.isfinite(turns.angle).sum()
+    if count < 30:
+        return unknown
+    law = noise.variances(steps[inside])[:, 2] + _FLOOR
+    fused, variances, drift, deviation = _fused(steps[inside], turns, law)
     if abs(drift) > 3.0 * ROBOT[DRIFT]:
-        return CorrectedOdometry(odometry, Prior.unknown())
+        return unknown
     steps[inside, 2] = fused
     mean, deviations = np.zeros(SIZE), ROBOT.copy()
     # the camera itself may seem to turn by 0.002 rad/m, and to be 0.03 m elsewhere
@@ -245,28 +248,29 @@ def correct_headings(
     less = np.array([1.0, 1.0, variances.sum() / law.sum()])
     noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
     prior = Prior(noise, mean, deviations)
+    share = float(count / len(inside))
     return CorrectedOdometry(se2.chain(odometry[0], steps), prior, drift, share, view)
 
 
 def _seen(
     points: Points | None, steps: FloatArray, between_runs: np.ndarray
-) -> tuple[View, Turns | None]:
-    """Find the view, and the turns unless the camera looks aside or sees other turns."""
+) -> tuple[View, Turns] | None:
+    """Find the view, and the turns, unless the camera looks aside or sees other turns."""
     # a single image has no way to the next one
     if points is None or not len(steps):
-        return View(1.0, np.zeros(2)), None
+        return None
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
     metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
-    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
     # in turns an offset that is not quite right would bend them; on arcs the focal length takes
     # up what is wrong, and the sum of all turns is that by the odometry
     straight = np.abs(steps[:, 2]) < 0.02
-    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, [1.0, 0.0, 0.0]))
-    on_arcs = find_view(points, by_odometry, metres)
+    arcs = replace(points, twists=np.where(straight[:, np.newaxis], moved, [1.0, 0.0, 0.0]))
+    on_arcs = find_view(arcs, by_odometry, metres)
     # the camera sees other turns than the odometry, or where the robot drives to is out of view
     if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
-        return view, None
-    return view, turned(points, on_arcs, by_odometry)
+        return None
+    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
+    return view, turned(arcs, on_arcs, by_odometry)
 
 
 def _fused(
