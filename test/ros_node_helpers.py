@@ -7,15 +7,13 @@ from kbr_localization.ros.node import LocalizationNode
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 import numpy as np
-from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
-from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
 
 EVERY_IMAGE = {'image_queue': 200, 'image_backlog': 200}
 """A machine that is slow answers later, and from the same images."""
 
 
-def start_node(ros, world, remappings=(), **values):
+def start_node(ros, world, **values):
     """
     Start the localization node and wait for it.
 
@@ -24,16 +22,16 @@ def start_node(ros, world, remappings=(), **values):
     pose_file = ros.folder / 'pose.json'
     known = ros.node.count_publishers('/diagnostics')
     values = {'map_file': world.map_file, 'pose_file': pose_file, **EVERY_IMAGE, **values}
-    node = ros.start_node('node', remappings, **values)
+    node = ros.start_node('node', **values)
     if values.get('autostart', True):
         ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
     return node
 
 
-def change_state(ros, transition, node='/localization'):
+def change_state(ros, transition):
     """Ask a lifecycle node for a transition; returns whether it was made."""
     request = ChangeState.Request(transition=Transition(id=transition))
-    return call(ros, ChangeState, f'{node}/change_state', request).success
+    return call(ros, ChangeState, '/localization/change_state', request).success
 
 
 @contextmanager
@@ -86,19 +84,3 @@ def is_localized(reports):
 def off_by(pose, expected):
     """Metres from one pose (3,) to another."""
     return float(np.hypot(*(pose - expected)[:2]))
-
-
-def set_parameter(ros, name, **value):
-    """Set a parameter of the node, e.g. with `double_value=1.0`; the result has a reason."""
-    kinds = {'string_value': ParameterType.PARAMETER_STRING}
-    kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
-    kinds |= {'bool_value': ParameterType.PARAMETER_BOOL}
-    message = ParameterValue(type=kinds[next(iter(value))], **value)
-    request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
-    return call(ros, SetParameters, '/localization/set_parameters', request).results[0]
-
-
-def get_parameter(ros, name):
-    """Value of a parameter of the node as a message."""
-    request = GetParameters.Request(names=[name])
-    return call(ros, GetParameters, '/localization/get_parameters', request).values[0]

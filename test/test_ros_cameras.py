@@ -40,9 +40,9 @@ class TwoCameraRobot(Robot):
         self.rear = ros.node.create_publisher(Image, 'rear/image', RELIABLE)
         self.delay, self.dead = delay, set()
 
-    def wait_for_listeners(self, count=1):
-        super().wait_for_listeners(count)
-        self.ros.spin_until(lambda: self.rear.get_subscription_count() >= count)
+    def wait_for_listeners(self):
+        super().wait_for_listeners()
+        self.ros.spin_until(self.rear.get_subscription_count)
 
     def send_image(self, seconds, image=None):
         image = wall_image(self.pose(seconds)[0]) if image is None else image

@@ -40,7 +40,7 @@ class Recorded:
                 robot.stamp_ns(at), 'map', robot.pose(at), 0.01 * np.eye(3)
             )
             self.poses.publish(message)
-            robot.drive(at, at + 0.35, pace=0.01)
+            robot.drive(at, at + 0.35)
             self.seconds += 0.4
             return condition()
 
