@@ -3,7 +3,7 @@ Is the odometry right? One likelihood of consecutive images answers.
 
 Two images of one drive are the less similar the farther apart they were taken (`map.decay`), which
 the odometry tells. Alternatives are a robot that did not move (k~ uniform from top to 1) and one
-that moved anyhow (k~ uniform from floor to top); a few pairs are anything: people, glare. A Bayes
+that moved anyhow (k~ uniform from 0 to top); a few pairs are anything: people, glare. A Bayes
 filter of two states, right and wrong, takes in the log likelihood ratio of each image and an
 earlier one: the last one, and while the odometry stands the oldest one since it does, from which a
 robot that is carried moves away.
@@ -79,7 +79,7 @@ class ConsecutiveImages:
             if plain:
                 value = centring.between(np.stack([image, other]), means)
                 ratio = log_ratio(law, value, d[n], a[n], self._gain)
-                self._learn(law, value - law.floor, float(u[n]), ratio)
+                self._learn(law, value, float(u[n]), ratio)
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
@@ -87,28 +87,27 @@ class ConsecutiveImages:
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
         self._last.append((self._pose, np.array(image), mean))
 
-    def _learn(self, law: SimilarityDecay, height: float, u: float, ratio: float) -> None:
+    def _learn(self, law: SimilarityDecay, value: float, u: float, ratio: float) -> None:
         """Learn how similar the images of this run are, from pairs that are likely right."""
         if u > STANDING:
             right = 1.0 / (1.0 + np.exp(ratio))
-            size = (law.top - law.floor) * np.exp(-u)
+            size = law.top * np.exp(-u)
             self._weight = min(self._weight + right, 60.0)
-            step = right / self._weight * size * (height - self._gain * size)
+            step = right / self._weight * size * (value - self._gain * size)
             self._gain = float(np.clip(self._gain + step / (size * size + 0.02), 0.4, 1.5))
 
 
 def log_ratio(law: SimilarityDecay, value: float, d: float, a: float, gain: float) -> float:
     """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
-    u, sd, size = float(law.distance(d, a)), law.spread, gain * (law.top - law.floor)
-    top, floor = law.floor + size, law.floor
+    u, sd, top = float(law.distance(d, a)), law.spread, gain * law.top
     # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
-    low = np.array([top - sd, floor, floor + 0.4 * size])
+    low = np.array([top - sd, 0.0, 0.4 * top])
     high = np.array([max(1.0, top + sd), top, top])
     densities = (ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low)
     stopped, anyhow, hidden = densities
     # what a turn brings into view is anything
     wide = sd * np.hypot(1.0, 4.0 * a)
-    error = (value - floor - size * np.exp(-u)) / wide
+    error = (value - top * np.exp(-u)) / wide
     moving = np.exp(-0.5 * error**2) / (wide * np.sqrt(2.0 * np.pi))
     stands = np.exp(-((u / STANDING) ** 2))
     right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving

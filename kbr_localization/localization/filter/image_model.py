@@ -7,16 +7,18 @@ image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `
 
     r(x) = m_{Y|x}(y) / mean of m_{Y|X_j}(y) over the map,     c(x) = sum_i b_i(x) in [0, 1].
 
-c is the coverage: how far the map knows x. If the image shows a place of the map with probability
-i, and else anything, it is Lambda(x) = i r(x) + 1 - i c(x) times as likely at x as where nothing
-is known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`off_map_bayes_rule`)
-for delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
+the mean being over places, which weigh the same however many images were taken there. c is the
+coverage: how far the map knows x. If the image shows a place of the map with probability i, and
+else anything, it is Lambda(x) = i r(x) + 1 - i c(x) times as likely at x as where nothing is
+known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`off_map_bayes_rule`) for
+delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
@@ -28,6 +30,7 @@ from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
 from kbr_localization.localization.map.similarity import Centring, Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 LARGE_DELTA = 1e6
@@ -55,15 +58,24 @@ class ImageModel:
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._measure(kernel_map)
         n = len(self.poses)
-        self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge))
+        self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge) / n)
         if self._whole:
             self._ones = self._solve(np.arange(n), np.ones(n))
-            # mean over the map's poses: sum_j b_i(X_j), with A^-1 already applied to 1
-            self._on_map = np.asarray(self.kernel.gram(self.poses, self.poses) @ self._ones)
+            gram = self.kernel.gram(self.poses, self.poses).astype(np.float64)
+            self._places = _uniform_on_places(gram)
+            # mean of b_i over the map's places
+            self._on_map = self._solve(np.arange(n), gram @ self._places)
 
     def in_reach(self, points: FloatArray, noise: FloatArray | None = None) -> Indices:
         """Return increasing indices of the map's poses in reach of any of the points (m, 3)."""
         return self._search.near(points, noise)
+
+    def places(self, images: Indices) -> FloatArray:
+        """Return the uniform law (k,) on the places of images: less for each of many at one."""
+        if len(images) == len(self.poses) and self._whole:
+            return self._places
+        poses = self.poses[images]
+        return _uniform_on_places(self.kernel.gram(poses, poses))
 
     def image_kernel(self, values: FloatArray, best: float) -> FloatArray:
         """Return k_Y relative to the best match, of values k~ of any shape."""
@@ -85,7 +97,7 @@ class ImageModel:
         """
         known = np.arange(len(self.poses)) if self._whole else seen.known
         k_y = self.image_kernel(seen.at(known), seen.best)
-        mean = max(float(self._on_map[known] @ k_y) / len(self.poses), 1e-100)
+        mean = max(float(self._on_map[known] @ k_y), 1e-100)
         if self._whole and self.config.delta >= LARGE_DELTA:
             rows, here = np.stack([self._solve(known, k_y), self._ones]), poses[:crowd]
             near = self.in_reach(here, noise)
@@ -188,6 +200,12 @@ class ImageModel:
         distances = np.array(nearest)[known]
         self.spacing = _median(distances, weights[known]) if known.any() else 0.0
         self.lateral_offset = float(np.sqrt(np.mean(np.square(across)))) if across else 0.0
+
+
+def _uniform_on_places(gram: NDArray[np.floating[Any]]) -> FloatArray:
+    """Return weights (n,) of images, by their kernel matrix (n, n) of poses."""
+    weights = 1.0 / gram.sum(axis=1, dtype=np.float64)
+    return np.asarray(weights / weights.sum())
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:

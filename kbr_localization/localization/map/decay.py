@@ -3,11 +3,11 @@ How the similarity of images falls with the motion between them.
 
 For two images of a run, d metres and a radians apart,
 
-    k~ ~ N(floor + (top - floor) exp(-u), spread^2),   u = d / length + a / angle.
+    k~ ~ N(top exp(-u), spread^2),   u = d / length + a / angle;
 
-Between walls `length` is about a metre, on open ground several. It is the unit of the distances
-of the filter (`config.sensible_config`), and tells whether the odometry agrees with the images
-(`filter.consecutive`).
+k~ is centred: far apart it is 0. Between walls `length` is about a metre, on open ground several.
+It is the unit of the distances of the filter (`config.sensible_config`), and tells whether the
+odometry agrees with the images (`filter.consecutive`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class SimilarityDecay:
     """Parameters of the law above: `length` in metres, `angle` in radians."""
 
     top: float
-    floor: float
     length: float
     angle: float
     spread: float
@@ -40,7 +39,11 @@ class SimilarityDecay:
         """Fit the law to pairs of images of each run; None where there are too few."""
         pairs, runs = [], np.unique(kernel_map.run_index)
         for run in runs:
-            members = np.flatnonzero(kernel_map.run_index == run)[: max(600 // len(runs), 2)]
+            # stretches of up to 100 images, evenly spread over the run
+            members, most = np.flatnonzero(kernel_map.run_index == run), max(600 // len(runs), 2)
+            size = min(100, most, len(members))
+            first = np.linspace(0, len(members) - size, max(most // size, 1)).astype(int)
+            members = members[np.unique(first[:, np.newaxis] + np.arange(size))]
             pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
         i, j = np.concatenate(pairs, axis=1)
         d, a = se2.magnitude(se2.between(kernel_map.poses[i], kernel_map.poses[j]))
@@ -56,7 +59,7 @@ class SimilarityDecay:
         """
         Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same.
 
-        A weak prior of top, floor, log length and log angle serves maps with few pairs.
+        A weak prior of top, log length and log angle serves maps with few pairs.
         """
         # takes a node half a second to import
         from scipy.optimize import least_squares  # noqa: PLC0415
@@ -66,21 +69,20 @@ class SimilarityDecay:
         weight = 1.0 / np.sqrt(np.maximum(counts[cell], 5))
         scale = 0.1 * float(weight.mean())
         length = np.log(max(float(np.median(d)) / 2.0, 0.05))
-        expected, deviations = np.array([0.55, 0.0, length, np.log(0.45)]), [0.08, 0.08, 2.0, 0.4]
+        expected, deviations = np.array([0.55, length, np.log(0.45)]), [0.08, 2.0, 0.4]
 
         def residual(q: FloatArray) -> FloatArray:
-            u = d / np.exp(q[2]) + a / np.exp(q[3])
-            return np.asarray(q[1] + (q[0] - q[1]) * np.exp(-u) - values)
+            return np.asarray(q[0] * np.exp(-d / np.exp(q[1]) - a / np.exp(q[2])) - values)
 
         def weighted(q: FloatArray) -> FloatArray:
             return np.append(weight * residual(q), 4.0 * scale * (q - expected) / deviations)
 
         q = least_squares(weighted, expected, loss='soft_l1', f_scale=scale).x
-        length, angle = np.exp(q[2:])
+        length, angle = np.exp(q[1:])
         close = d / length + a / angle < 2.0
         errors = np.abs(residual(q))[close if close.any() else slice(None)]
         spread = max(1.48 * float(np.median(errors)), 0.03)
-        return cls(*(float(value) for value in (q[0], q[1], length, angle, spread)))
+        return cls(float(q[0]), float(length), float(angle), spread)
 
     def distance(self, d: FloatArray | float, a: FloatArray | float) -> FloatArray:
         """Return u of d metres and a radians."""

@@ -78,7 +78,7 @@ class Field(NamedTuple):
     gaps: bool = False
 
 
-_DECAY = {'top': -1.0, 'floor': -1.0, 'length': 1e-6, 'angle': 1e-6, 'spread': 1e-6}
+_DECAY = {'top': -1.0, 'length': 1e-6, 'angle': 1e-6, 'spread': 1e-6}
 SCHEMA = {
     'poses': Field('f8', ('images', 3), -FARTHEST, FARTHEST),
     'controls': Field('f8', ('images', 3), -FARTHEST, FARTHEST, gaps=True),
