@@ -105,13 +105,14 @@ class KbrConfig:
 
 
 def sensible_config(
-    poses: FloatArray, cameras: Sequence[str] = (), decay_length: float = 1.0
+    poses: FloatArray, cameras: Sequence[str] = (), decay_length: float = 0.0
 ) -> KbrConfig:
     """
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
-    `decay_length`: metres in which the similarity of images falls by e (`map.decay`), the unit of
-    distances from 1 m on: images of open ground are alike over several.
+    The position bandwidth is `decay_length`, metres in which the similarity of images falls by e
+    (`map.decay`; 0: not known), but at least 0.8 m; other distances grow with it: images of open
+    ground are similar over several metres.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
     a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
@@ -150,10 +151,11 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
     return found
 
 
-def length_scale(poses: FloatArray, decay_length: float = 1.0) -> float:
+def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
     """Return the unit of length of a map with poses (n, 3) in metres: see `sensible_config`."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    return min(max(decay_length, 1.0), max(0.05, spread / 0.5))
+    unit = max(decay_length / KbrConfig().position_bandwidth, 1.0)
+    return min(unit, max(0.05, spread / 0.5))
 
 
 def image_spacing(poses: FloatArray) -> float:

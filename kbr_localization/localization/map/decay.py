@@ -100,6 +100,6 @@ def with_suited_config(
     decay = SimilarityDecay.of_map(kernel_map)
     if isinstance(given, KbrConfig):
         return replace(kernel_map, decay=decay, filter_config=given)
-    length = decay.length if decay else 1.0
+    length = decay.length if decay else 0.0
     suited = sensible_config(kernel_map.poses, kernel_map.cameras, length)
     return replace(kernel_map, decay=decay, filter_config=replace(suited, **(given or {})))
