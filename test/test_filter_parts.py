@@ -348,11 +348,11 @@ def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
 
 def test_lengths_of_the_filter_follow_how_slowly_the_images_of_a_map_change():
     wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (0.5, 0.1))
-    unit = with_suited_config(wide).decay.length
+    length = with_suited_config(wide).decay.length
     config = with_suited_config(wide).filter_config
-    assert unit > 1.5 and config.position_bandwidth == pytest.approx(0.8 * unit)
-    assert config.update_min_d == pytest.approx(0.2 * unit)
-    assert config.localized_radius == pytest.approx(0.75 * unit)
+    assert length > 1.5 and config.position_bandwidth == pytest.approx(length)
+    assert config.update_min_d == pytest.approx(0.25 * length)
+    assert config.localized_radius == pytest.approx(0.75 / 0.8 * length)
     # never shorter than between walls, and a value that is given stays
     assert with_suited_config(close).filter_config.position_bandwidth == 0.8
     chosen = with_suited_config(wide, {'position_bandwidth': 0.5}).filter_config
