@@ -454,6 +454,8 @@ def test_a_folder_that_is_moved_meanwhile_is_told_and_gone_on_with_when_it_is_ba
 
 def test_a_run_without_poses_says_so(tmp_path):
     record(tmp_path / 'run', 0, 0).set_poses(known=False)
+    with pytest.raises(DatasetError, match='give another folder to record with them'):
+        ColdRecording(tmp_path / 'run').set_poses(known=True)
     record(tmp_path / 'run', 0, 4)
     run = open_dataset(tmp_path / 'run')
     assert run.notes == ('its poses are unknown',)

@@ -208,6 +208,18 @@ def test_messages_in_the_log_of_a_database_are_not_passed_over(tmp_path):
     assert len(BagRun(killed).odometry.stamps_ns) == len(BagRun(path).odometry.stamps_ns)
 
 
+def test_types_without_msg_in_their_names_are_known(tmp_path):
+    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
+    (file,) = path.glob('*.db3')
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute("UPDATE topics SET type = replace(type, '/msg/', '/')")
+        database.commit()
+    (path / 'metadata.yaml').write_text((path / 'metadata.yaml').read_text().replace('/msg/', '/'))
+    for run in (BagRun(path), BagRun(file)):
+        assert (len(run), run.skipped) == (3, {})
+        assert run[1].load_image().shape == (8, 10)
+
+
 @pytest.mark.parametrize(
     'change', ["data = x'0001'", "data = 'text'", 'data = 7', "timestamp = 'soon'"]
 )
