@@ -57,20 +57,6 @@ def test_an_image_of_gigabytes_is_refused_before_it_is_decoded(bomb):
     assert MAX_PIXELS >= 7680 * 4320
 
 
-def test_the_limit_of_pixels_can_be_set(monkeypatch):
-    data = png_bomb(64)
-    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', '4095')
-    with pytest.raises(DatasetError, match=r'at most 4095 in all.*KBR_MAX_IMAGE_PIXELS'):
-        decode_image(data, 'it')
-    with pytest.raises(DatasetError, match='64x64 pixels'):
-        decode_raw_image('mono8', 64, 64, 64, bytes(4096))
-    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', '4096')
-    assert decode_image(data, 'it').shape == (64, 64)
-    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', 'many')
-    with pytest.raises(DatasetError, match='expected a positive number'):
-        decode_image(data, 'it')
-
-
 @pytest.mark.parametrize('behind', [b'', bytes(4096), b'\xff' * 5000 + b'film'])
 def test_a_jpeg_is_whole_whatever_follows_it(behind):
     thumbnail = encode_jpeg(textured_image(1, (8, 8)), 'thumbnail')

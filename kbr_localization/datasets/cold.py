@@ -14,7 +14,7 @@ import math
 import os
 from pathlib import Path
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import weakref
 
 from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
@@ -177,13 +177,11 @@ class ColdRun(Run):
         name, notes = self.path.resolve().name, read_notes(self.path)
         super().__init__(name, stamps, odometry, skipped, notes=notes)
 
-    def _frame(
-        self, place: int, stamp_ns: int, odometry: FloatArray, reference: FloatArray | None
-    ) -> Frame:
+    def _frame(self, place: int, **known: Any) -> Frame:
         name = self._names[place]
-        known = None if WITHOUT_POSES in self.notes else self._named[name].pose
-        image = ImageFile(self._folder / name)
-        return Frame(stamp_ns, image, odometry, known, name, self._labels.get(name, ''))
+        known['reference'] = None if WITHOUT_POSES in self.notes else self._named[name].pose
+        image, label = ImageFile(self._folder / name), self._labels.get(name, '')
+        return Frame(image=image, name=name, label=label, **known)
 
 
 def _read_odometry(path: Path, skipped: Skipped) -> OdometryTrack:

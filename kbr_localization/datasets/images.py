@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import functools
 import logging
-import os
 from pathlib import Path
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 import zlib
 
 import cv2
@@ -20,43 +19,34 @@ import numpy as np
 
 MAX_PIXELS = 1 << 25
 """Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
-MAX_PIXELS_VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
-"""Environment variable that sets another limit."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
 logger = logging.getLogger(__name__)
 _PNG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR'
 
 
-class _Encoding(NamedTuple):
-    channels: int
-    conversion: int | None = None
-    """OpenCV's, to grey or BGR."""
-    depth: int = 1
-    """Bytes of a channel."""
-
-
 # sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
 # pixel on, hence the crossed names
-ENCODINGS = {
-    'mono8': _Encoding(1),
-    '8UC1': _Encoding(1),
-    'bgr8': _Encoding(3),
-    '8UC3': _Encoding(3),
-    'rgb8': _Encoding(3, cv2.COLOR_RGB2BGR),
-    'bgra8': _Encoding(4, cv2.COLOR_BGRA2BGR),
-    '8UC4': _Encoding(4, cv2.COLOR_BGRA2BGR),
-    'rgba8': _Encoding(4, cv2.COLOR_RGBA2BGR),
-    'bayer_rggb8': _Encoding(1, cv2.COLOR_BayerBG2BGR),
-    'bayer_bggr8': _Encoding(1, cv2.COLOR_BayerRG2BGR),
-    'bayer_gbrg8': _Encoding(1, cv2.COLOR_BayerGR2BGR),
-    'bayer_grbg8': _Encoding(1, cv2.COLOR_BayerGB2BGR),
-    'yuv422': _Encoding(2, cv2.COLOR_YUV2BGR_UYVY),
-    'uyvy': _Encoding(2, cv2.COLOR_YUV2BGR_UYVY),
-    'yuv422_yuy2': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
-    'yuyv': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
-    'mono16': _Encoding(1, depth=2),
+ENCODINGS: dict[str, tuple[int, int | None]] = {
+    'mono8': (1, None),
+    '8UC1': (1, None),
+    'bgr8': (3, None),
+    '8UC3': (3, None),
+    'rgb8': (3, cv2.COLOR_RGB2BGR),
+    'bgra8': (4, cv2.COLOR_BGRA2BGR),
+    '8UC4': (4, cv2.COLOR_BGRA2BGR),
+    'rgba8': (4, cv2.COLOR_RGBA2BGR),
+    'bayer_rggb8': (1, cv2.COLOR_BayerBG2BGR),
+    'bayer_bggr8': (1, cv2.COLOR_BayerRG2BGR),
+    'bayer_gbrg8': (1, cv2.COLOR_BayerGR2BGR),
+    'bayer_grbg8': (1, cv2.COLOR_BayerGB2BGR),
+    'yuv422': (2, cv2.COLOR_YUV2BGR_UYVY),
+    'uyvy': (2, cv2.COLOR_YUV2BGR_UYVY),
+    'yuv422_yuy2': (2, cv2.COLOR_YUV2BGR_YUY2),
+    'yuyv': (2, cv2.COLOR_YUV2BGR_YUY2),
+    'mono16': (1, None),
 }
+"""Channels, and OpenCV's conversion to grey or BGR where one is needed."""
 NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
 """Encodings of depth, temperature and the like, which have no scale of brightness."""
 
@@ -111,13 +101,10 @@ class MessageImage:
 
 def check_size(width: int, height: int, name: str) -> None:
     """Raise DatasetError when an image has more pixels than are allowed."""
-    given = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
-    if not given.isdecimal() or int(given) < 1:
-        raise DatasetError(f'{MAX_PIXELS_VARIABLE}={given}: expected a positive number of pixels')
-    if width * height > int(given):
+    if width * height > MAX_PIXELS:
         raise DatasetError(
-            f'image {name}: {width}x{height} pixels, expected at most {given} in all; scale it '
-            f'down, or set {MAX_PIXELS_VARIABLE} to a larger number'
+            f'image {name}: {width}x{height} pixels, expected at most {MAX_PIXELS} in all: scale '
+            'it down'
         )
 
 
@@ -206,14 +193,15 @@ def decode_raw_image(
     not share. Of 16 bits the upper 8 are taken: a scale from the darkest to the brightest pixel
     would flicker. Raises DatasetError for an unsupported encoding and for impossible sizes.
     """
-    layout = ENCODINGS.get(encoding)
-    if layout is None:
+    if encoding not in ENCODINGS:
         _refuse_measurements(encoding, name)
         raise DatasetError(
             f'image {name}: encoding {encoding!r} is not supported: expected one of '
             f'{", ".join(ENCODINGS)}; set the camera driver to one of them'
         )
-    row = width * layout.channels * layout.depth
+    channels, conversion = ENCODINGS[encoding]
+    depth = 2 if encoding == 'mono16' else 1
+    row = width * channels * depth
     if not (height > 0 and width > 0 and step >= row):
         raise DatasetError(
             f'image {name}: expected a positive size and at least {max(row, 1)} bytes '
@@ -228,15 +216,15 @@ def decode_raw_image(
             f'{step * height} bytes, got {values.size}: it was cut off'
         )
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
-    if layout.depth == 2:
+    if depth == 2:
         rows = rows[:, (0 if big_endian else 1) :: 2]  # noqa: E203
         _tell_of_sixteen_bits(rows)
-    shape = (height, width) if layout.channels == 1 else (height, width, layout.channels)
+    shape = (height, width) if channels == 1 else (height, width, channels)
     pixels = np.array(rows).reshape(shape)
-    if layout.conversion is None:
+    if conversion is None:
         return pixels
     try:
-        return np.asarray(cv2.cvtColor(pixels, layout.conversion), dtype=np.uint8)
+        return np.asarray(cv2.cvtColor(pixels, conversion), dtype=np.uint8)
     except cv2.error as error:
         raise DatasetError(
             f'image {name}: {width}x{height} {encoding} cannot be converted ({error.err}): '

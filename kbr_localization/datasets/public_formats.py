@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
@@ -80,11 +80,9 @@ class ImageRun(Run):
         stamps = [stamp_ns for stamp_ns, _ in images]
         super().__init__(name, stamps, odometry, skipped, reference, notes, made)
 
-    def _frame(
-        self, place: int, stamp_ns: int, odometry: se2.FloatArray, reference: se2.FloatArray | None
-    ) -> Frame:
+    def _frame(self, place: int, **known: Any) -> Frame:
         file = self._files[place]
-        return Frame(stamp_ns, ImageFile(file), odometry, reference, file.name)
+        return Frame(image=ImageFile(file), name=file.name, **known)
 
 
 def _listed_images(

@@ -220,11 +220,9 @@ class BagRun(Run):
         """Seconds (n,) from the stamp of each image to its recording."""
         return np.asarray((self._recorded[self._places, 0] - self.stamps_ns) * 1e-9)
 
-    def _frame(
-        self, place: int, stamp_ns: int, odometry: se2.FloatArray, reference: se2.FloatArray | None
-    ) -> Frame:
+    def _frame(self, place: int, **known: Any) -> Frame:
         image = BagImage(self._bag, self._images, *self._recorded[place].tolist())
-        return Frame(stamp_ns, image, odometry, reference, f'{self.name} frame {place}')
+        return Frame(image=image, name=f'{self.name} frame {place}', **known)
 
 
 def choose_topic(

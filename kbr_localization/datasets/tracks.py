@@ -134,12 +134,12 @@ class Run(Dataset):
     def __getitem__(self, index: int) -> Frame:
         stamp_ns = int(self.stamps_ns[index])
         reference = known_pose(self._reference, stamp_ns) if self._reference else None
-        return self._frame(int(self._places[index]), stamp_ns, self._poses[index], reference)
+        place = int(self._places[index])
+        known = {'odometry': self._poses[index], 'reference': reference}
+        return self._frame(place, stamp_ns=stamp_ns, **known)
 
-    def _frame(
-        self, place: int, stamp_ns: int, odometry: FloatArray, reference: FloatArray | None
-    ) -> Frame:
-        """Return the frame of the image that was given in a place."""
+    def _frame(self, place: int, **known: Any) -> Frame:
+        """Make the frame of the image that was given in a place, of its known fields."""
         raise NotImplementedError
 
 
