@@ -7,11 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, run_metrics, write_tum
-from kbr_localization.evaluation.tum import (
-    read_detailed,
-    with_details,
-    write_detailed,
-)
+from kbr_localization.evaluation.tum import check_details, read_detailed, write_detailed
 from kbr_localization.trajectory import LATEST_S, Trajectory
 import numpy as np
 import pytest
@@ -117,12 +113,19 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
         path.write_text('\n'.join(lines))
 
 
-def test_details_of_another_trajectory_and_a_foreign_csv_are_refused(tmp_path):
-    run, path = wavy_run(), tmp_path / 'run.csv'
-    write_detailed(tmp_path / 'run.tum', detailed(run))
-    for other in (wavy_run(count=51), Trajectory(run.stamps_ns + 1, run.poses)):
+def test_details_of_another_trajectory_are_refused_and_a_foreign_csv_is_not_read(tmp_path, caplog):
+    path, details = tmp_path / 'run.tum', tmp_path / 'run.csv'
+    for other in (wavy_run(count=51), Trajectory(wavy_run().stamps_ns + 1, wavy_run().poses)):
+        write_detailed(path, detailed(wavy_run()))
+        write_tum(path, other)
         with pytest.raises(EvaluationError, match='localize again'):
-            with_details(other, path)
-    path.write_text('a,b\n1,2\n')
+            read_detailed(path)
+    text = details.read_text()
+    details.write_text(text.replace('seconds', 'minutes'))
     with pytest.raises(EvaluationError, match='expected the columns stamp_ns'):
-        with_details(run, path)
+        read_detailed(path)
+    details.write_text('a,b\n1,2\n')
+    assert read_detailed(path).covariances is None
+    assert 'not of `kbr localize`' in caplog.text
+    with pytest.raises(EvaluationError, match='would be overwritten'):
+        check_details(details)

@@ -93,7 +93,31 @@ def read_detailed(path: Path) -> Trajectory:
     if not _holds_details(details):
         logger.warning('%s: not of `kbr localize`: the trajectory has no covariances', details)
         return trajectory
-    return with_details(trajectory, details)
+    try:
+        lines = csv.DictReader(io.StringIO(read_text(details), newline=''))
+        by_stamp = {int(line['stamp_ns']): line for line in lines}
+        rows = [by_stamp[stamp] for stamp in trajectory.stamps_ns.tolist()]
+        columns = {
+            name: np.array([float(row[name]) for row in rows])
+            for name in (*_ENTRIES, 'confidence', 'updated', 'seconds')
+        }
+        statuses = tuple(row['status'] for row in rows)
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise EvaluationError(
+            f'{details}: expected the columns {", ".join(COLUMNS)} and the stamps of the '
+            f'trajectory beside it ({error}); localize again or remove the file'
+        ) from error
+    covariances = np.empty((len(rows), 3, 3))
+    for name, (row, column) in _ENTRIES.items():
+        covariances[:, row, column] = covariances[:, column, row] = columns[name]
+    return dataclasses.replace(
+        trajectory,
+        covariances=covariances,
+        confidences=columns['confidence'],
+        statuses=statuses,
+        updated=columns['updated'] == 1,
+        seconds=columns['seconds'],
+    )
 
 
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
@@ -110,32 +134,3 @@ def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
                 covariance = [f'{t.covariances[n][entry]:.9g}' for entry in _ENTRIES.values()]
                 status = [f'{t.confidences[n]:.6g}', t.statuses[n], int(t.updated[n])]
                 rows.writerow([stamp, *covariance, *status, f'{t.seconds[n]:.6f}'])
-
-
-def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
-    """
-    Add the details that belong to a trajectory read from a TUM file.
-
-    Raises EvaluationError when the file is not one of details or belongs to other stamps.
-    """
-    try:
-        lines = csv.DictReader(io.StringIO(read_text(path), newline=''))
-        by_stamp = {int(line['stamp_ns']): line for line in lines}
-        rows = [by_stamp[stamp] for stamp in trajectory.stamps_ns.tolist()]
-        covariances = np.empty((len(rows), 3, 3))
-        for name, (row, column) in _ENTRIES.items():
-            values = [float(line[name]) for line in rows]
-            covariances[:, row, column] = covariances[:, column, row] = values
-        return dataclasses.replace(
-            trajectory,
-            covariances=covariances,
-            confidences=np.array([float(row['confidence']) for row in rows]),
-            statuses=tuple(row['status'] for row in rows),
-            updated=np.array([row['updated'] == '1' for row in rows]),
-            seconds=np.array([float(row['seconds']) for row in rows]),
-        )
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise EvaluationError(
-            f'{path}: expected the columns {", ".join(COLUMNS)} and the stamps of the trajectory '
-            f'beside it ({error}); localize again or remove the file'
-        ) from error
