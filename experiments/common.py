@@ -17,7 +17,7 @@ from typing import Any
 
 from experiments import report
 from experiments.claims import Claim, verdict
-from experiments.records import Records, run_tasks, SEEDS, Size, Store, tasks_of, Trial
+from experiments.records import Records, run_tasks, SEEDS, Size, stored, tasks_of, Trial
 import matplotlib
 from matplotlib import pyplot
 import numpy as np
@@ -73,13 +73,13 @@ def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
     if reason:
         print(f'{experiment.source}: skipped, {reason}')
         return None
-    results = options.out / 'results'
-    tasks = tasks_of(size, options.seeds)
-    store = Store(results, experiment.name, options.size)
-    # judged again from what is stored
-    resume, minutes = (True, 0.0) if options.judge else (options.resume, options.minutes)
-    trial, jobs = experiment.trial, options.jobs
-    records = run_tasks(trial, size.fixed, tasks, store, resume, jobs, minutes)
+    results, tasks = options.out / 'results', tasks_of(size, options.seeds)
+    path = results / 'records' / f'{experiment.name}_{options.size}.json'
+    if options.judge:
+        records = stored(path, tasks)
+    else:
+        trial = experiment.trial
+        records = run_tasks(trial, size.fixed, tasks, path, options.resume, options.jobs)
     if not records.done:
         print(f'{experiment.source}: nothing is stored of the {options.size} size')
         return None
@@ -103,7 +103,6 @@ def parser(description: str) -> argparse.ArgumentParser:
     add('--seeds', type=_numbers, default=SEEDS, help='separated by commas')
     add('--resume', action='store_true', help='run only what is not stored yet')
     add('--judge', action='store_true', help='run nothing, judge what is stored')
-    add('--minutes', type=float, default=np.inf, help='begin no further task after them')
     add('--jobs', type=int, default=1, help='processes, -1 for one on every core')
     return result
 

@@ -7,13 +7,12 @@ task, so that an interrupted run continues where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import itertools
 import json
 import logging
 from pathlib import Path
-import time
 from typing import Any
 import zlib
 
@@ -61,22 +60,15 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What a task found."""
-
-    task: Task
-    values: Values
-
-
-@dataclass(frozen=True)
 class Records:
-    """Records of all tasks that are done."""
+    """What the tasks found that are done."""
 
-    done: Sequence[Record]
+    done: Mapping[Task, Values]
 
     def at(self, **cell: Any) -> list[Values]:
         """Values of the cell, one for each replicate."""
-        return [one.values for one in self._of(cell)]
+        wanted = set(cell.items())
+        return [values for task, values in self.done.items() if wanted <= set(task.cell)]
 
     def column(self, name: str, **cell: Any) -> Any:
         """One value of the cell as an array (replicates, ...)."""
@@ -84,17 +76,14 @@ class Records:
 
     def common(self, name: str, first: Values, second: Values) -> tuple[Any, Any]:
         """One value in two cells, of the seeds and trials that both have."""
-        sides = [
-            {(one.task.seed, one.task.trial): one.values[name] for one in self._of(cell)}
-            for cell in (first, second)
-        ]
+        sides: list[dict[Any, float]] = [{}, {}]
+        for task, values in self.done.items():
+            for side, cell in zip(sides, (first, second), strict=True):
+                if set(cell.items()) <= set(task.cell):
+                    side[task.seed, task.trial] = values[name]
         shared = [key for key in sides[0] if key in sides[1]]
-        left, right = ([side[key] for key in shared] for side in sides)
-        return np.array(left), np.array(right)
-
-    def _of(self, cell: Mapping[str, Any]) -> list[Record]:
-        wanted = set(cell.items())
-        return [one for one in self.done if wanted <= set(one.task.cell)]
+        left, right = (np.array([side[key] for key in shared]) for side in sides)
+        return left, right
 
 
 def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
@@ -108,80 +97,54 @@ def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
     ]
 
 
-class Store:
-    """A JSON file with one line for every task."""
-
-    def __init__(self, folder: Path, name: str, size: str) -> None:
-        self.path = folder / 'records' / f'{name}_{size}.json'
-
-    def load(self, tasks: Sequence[Task]) -> dict[str, Record]:
-        """Return the records of those tasks that are stored."""
-        values = self._read()
-        return {task.key: Record(task, values[task.key]) for task in tasks if task.key in values}
-
-    def save(self, records: Sequence[Record], keep: bool) -> None:
-        """Replace the file; with `keep`, what is stored of other tasks stays."""
-        values = {one.task.key: one.values for one in records}
-        others = self._read() if keep else {}
-        content = values | {k: v for k, v in others.items() if k not in values}
-        lines = [
-            f'{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}'
-            for key, value in content.items()
-        ]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.path, '{\n' + ',\n'.join(lines) + '\n}\n')
-
-    def _read(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.path.exists():
-            found = json.loads(self.path.read_text('utf-8'))
-        return found
+def stored(path: Path, tasks: Sequence[Task]) -> Records:
+    """Read the records of those tasks that a file has."""
+    values = _read(path)
+    return Records({task: values[task.key] for task in tasks if task.key in values})
 
 
 def run_tasks(
     trial: Trial,
     fixed: Mapping[str, Any],
     tasks: Sequence[Task],
-    store: Store,
+    path: Path,
     resume: bool,
     jobs: int = 1,
-    minutes: float = np.inf,
 ) -> Records:
     """
-    Run what is not stored yet; `trial(rng, **cell, **fixed)` returns JSON values.
+    Run all tasks, or with `resume` those that the file lacks, and keep what it has.
 
-    After `minutes` no further task is begun. With `resume` what is stored of other seeds stays.
+    `trial(rng, **cell, **fixed)` returns JSON values.
     """
-    known = store.load(tasks) if resume else {}
+    known = _read(path) if resume else {}
     missing = [task for task in tasks if task.key not in known]
-    deadline = time.monotonic() + 60.0 * minutes
-    for record in _outcomes(trial, fixed, missing, jobs, deadline):
-        known[record.task.key] = record
-        store.save(_in_order(known, tasks), keep=resume)
-    return Records(_in_order(known, tasks))
-
-
-def _in_order(known: Mapping[str, Record], tasks: Sequence[Task]) -> list[Record]:
-    return [known[task.key] for task in tasks if task.key in known]
-
-
-def _outcomes(
-    trial: Trial, fixed: Mapping[str, Any], tasks: Sequence[Task], jobs: int, deadline: float
-) -> Iterator[Record]:
-    in_time = itertools.takewhile(lambda task: time.monotonic() < deadline, tasks)
-    if jobs == 1:
-        yield from (_run(trial, fixed, task) for task in in_time)
-        return
     parallel = Parallel(jobs, return_as='generator_unordered', pre_dispatch=jobs)
-    yield from parallel(delayed(_run)(trial, fixed, task) for task in in_time)
+    for key, values in parallel(delayed(_run)(trial, fixed, task) for task in missing):
+        known[key] = values
+        ordered = [task.key for task in tasks if task.key in known]
+        _write(path, {key: known[key] for key in dict.fromkeys([*ordered, *known])})
+    return Records({task: known[task.key] for task in tasks})
 
 
-def _run(trial: Trial, fixed: Mapping[str, Any], task: Task) -> Record:
+def _read(path: Path) -> dict[str, Values]:
+    found: dict[str, Values] = json.loads(path.read_text('utf-8')) if path.exists() else {}
+    return found
+
+
+def _write(path: Path, values: Mapping[str, Values]) -> None:
+    lines = [
+        f'{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}'
+        for key, value in values.items()
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, '{\n' + ',\n'.join(lines) + '\n}\n')
+
+
+def _run(trial: Trial, fixed: Mapping[str, Any], task: Task) -> tuple[str, Any]:
     # of poor settings that a search tries
     logging.getLogger('kbr_localization.kernels').setLevel(logging.ERROR)
     with threadpool_limits(1):  # more threads would change the last bits, and what is stored
-        values = trial(task.rng(), **dict(task.cell), **fixed)
-    return Record(task, _rounded(values))
+        return task.key, _rounded(trial(task.rng(), **dict(task.cell), **fixed))
 
 
 def _rounded(value: Any) -> Any:

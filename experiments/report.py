@@ -17,8 +17,7 @@ HEAD = '| figure or table | reduced size | full size |\n|---|---|---|'
 
 def completed(records: Records, tasks: Sequence[Task]) -> str:
     """Say which seeds and how many of the runs are done."""
-    done = {one.task for one in records.done}
-    found = [task for task in tasks if task in done]
+    found = [task for task in tasks if task in records.done]
     seeds = sorted({task.seed for task in found})
     count = f'{len(found)}' if len(found) == len(tasks) else f'{len(found)} of {len(tasks)}'
     return f'seeds {seeds[0]}–{seeds[-1]}, {count} runs'

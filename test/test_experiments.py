@@ -63,11 +63,10 @@ def test_committed_verdicts_are_those_of_the_committed_records(name, tmp_path):
     stored = ROOT / 'experiments' / 'results'
     experiment = importlib.import_module(f'experiments.{name}').EXPERIMENT
     size = experiment.sizes['reduced']
-    store = records.Store(stored, name, 'reduced')
     tasks = records.tasks_of(size)
-    known = store.load(tasks)
-    assert sorted(known) == sorted(task.key for task in tasks)
-    outcome = experiment.judge(records.Records([known[task.key] for task in tasks]), size)
+    known = records.stored(stored / 'records' / f'{name}_reduced.json', tasks)
+    assert list(known.done) == tasks
+    outcome = experiment.judge(known, size)
     line = json.loads((stored / f'{name}.json').read_text(encoding='utf-8'))
     assert [vars(one) for one in outcome.claims] == line['claims']
     common.write_rows(tmp_path / 'rows.csv', outcome.rows)

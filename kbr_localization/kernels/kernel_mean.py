@@ -136,7 +136,7 @@ class KernelMean(Embedding):
 
     def mode(self, starts: int = 8) -> FloatArray:
         """
-        Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 33).
+        Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 32).
 
         The highest end of ascents from `starts` points; NoMassError where m is not positive.
         """
