@@ -153,6 +153,21 @@ def write_figure(path: Path, draw: Callable[[], Any]) -> None:
         pyplot.close(figure)
 
 
+def figure_of(
+    rows: Sequence[Row], x: str, by: str = '', title: str = '{}', width: float = 5.5, **axis: Any
+) -> Any:
+    """Draw curves over x, one panel for each value of `by`; `axis`: as of Axes.set."""
+    values = list(dict.fromkeys(row[by] if by else '' for row in rows))
+    size = (width, 3.7)
+    figure, grid = pyplot.subplots(
+        1, len(values), figsize=size, constrained_layout=True, squeeze=False
+    )
+    for axes, value in zip(grid.flat, values, strict=True):
+        curves(axes, [row for row in rows if not by or row[by] == value], x)
+        axes.set(title=title.format(value), **axis)
+    return figure
+
+
 def curves(axes: Any, rows: Sequence[Row], x: str) -> None:
     """One curve with standard errors for every method, in the order of their first rows."""
     for method in dict.fromkeys(row['method'] for row in rows):

@@ -14,6 +14,7 @@ from typing import Any
 from experiments import common
 from experiments.claims import below, Claim, claim
 from experiments.gaussian_pairs import GaussianPairs
+from experiments.learnt import squared_error
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -25,7 +26,6 @@ from kbr_localization.kernels import (
 )
 from kbr_localization.kernels.kernels import Covariance, squared_distances
 from kbr_localization.kernels.selection import kernel_mean_score
-from matplotlib import pyplot
 import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
@@ -105,12 +105,12 @@ def trial(
     truth = problem.posterior_means(observations)
     data = (x, y, prior, observations)
     sigmas = (median_distance(x), median_distance(y))
-    chosen = cross_validated(x, y, factors, folds)
+    chosen, bandwidth = cross_validated(x, y, factors, folds), least_squares_bandwidth(x, y)
     return {
-        'KBR (median)': _error(kernel_estimates(*data, *sigmas), truth),
-        'KBR (CV)': _error(kernel_estimates(*data, *chosen), truth),
-        'KDE+IW (LSCV)': _error(density_estimates(*data, least_squares_bandwidth(x, y)), truth),
-        'KDE+IW (every)': [_error(density_estimates(*data, h), truth) for h in BANDWIDTHS],
+        'KBR (median)': squared_error(kernel_estimates(*data, *sigmas), truth),
+        'KBR (CV)': squared_error(kernel_estimates(*data, *chosen), truth),
+        'KDE+IW (LSCV)': squared_error(density_estimates(*data, bandwidth), truth),
+        'KDE+IW (every)': [squared_error(density_estimates(*data, h), truth) for h in BANDWIDTHS],
     }
 
 
@@ -155,16 +155,11 @@ def _log_density(squared: Any, variance: float, dimension: int) -> Any:
     return -0.5 * squared / variance - 0.5 * dimension * np.log(2.0 * np.pi * variance)
 
 
-def _error(estimates: Any, truth: Any) -> float:
-    return float(np.mean(np.sum((estimates - truth) ** 2, axis=1)))
-
-
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.8), constrained_layout=True)
-    common.curves(axes, rows, 'd')
-    axes.set(xlabel='dimension d', ylabel='MSE of the posterior mean', yscale='log')
-    axes.set_xscale('log', base=2)
-    return figure
+    text = 'MSE of the posterior mean'
+    return common.figure_of(
+        rows, 'd', xlabel='dimension d', ylabel=text, xscale='log', yscale='log'
+    )
 
 
 PAPER = {'size': 200, 'queries': 1000, 'folds': 10, 'factors': (0.5, 0.7, 1.0, 1.4, 2.0)}

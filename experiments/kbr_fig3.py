@@ -15,6 +15,7 @@ from typing import Any
 from experiments import common
 from experiments.claims import below, Claim, claim
 from experiments.gaussian_pairs import GaussianPairs
+from experiments.learnt import squared_error
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -26,7 +27,6 @@ from kbr_localization.kernels import (
     median_distance,
 )
 from kbr_localization.kernels.rules import conditional_mean, regularise
-from matplotlib import pyplot
 import numpy as np
 
 REGIONS = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -121,7 +121,7 @@ def rejection(
 def judged(run: Answer, truth: Any) -> tuple[float, int]:
     """Mean squared error, and what else the method tells."""
     means, rank = run()
-    return float(np.mean(np.sum((means - truth) ** 2, axis=1))), rank
+    return squared_error(means, truth), rank
 
 
 def trial(
@@ -229,15 +229,8 @@ def _better(text: str, panel: Panel, method: str) -> Claim:
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
-    dimensions = list(dict.fromkeys(row['d'] for row in rows))
-    figure, grid = pyplot.subplots(
-        1, len(dimensions), figsize=(8.5, 3.8), constrained_layout=True, squeeze=False
-    )
-    for axes, d in zip(grid.flat, dimensions, strict=True):
-        chosen = [row for row in rows if row['d'] == d]
-        common.curves(axes, chosen, 'n')
-        axes.set(title=f'd = {d}', xlabel='simulations', ylabel='MSE', xscale='log', yscale='log')
-    return figure
+    scales = {'xlabel': 'simulations', 'ylabel': 'MSE', 'xscale': 'log', 'yscale': 'log'}
+    return common.figure_of(rows, 'n', 'd', 'd = {}', 8.5, **scales)
 
 
 EXPERIMENT = common.Experiment(

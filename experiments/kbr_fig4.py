@@ -15,19 +15,11 @@ from typing import Any
 from experiments import common
 from experiments.claims import below, Claim, claim, within
 from experiments.classical import classical_filter, GaussianStateSpaceModel
+from experiments.learnt import learnt_filter, ring, squared_error
 from experiments.records import Records, Size
-from kbr_localization.kernels import (
-    GaussianKernel,
-    grid_search,
-    k_fold,
-    KernelBayesFilter,
-    KernelBayesRule,
-    means,
-    median_distance,
-    NonparametricModel,
-)
+from kbr_localization.kernels import grid_search, k_fold, KernelBayesFilter, means
+from kbr_localization.kernels.kernels import median_kernel
 from kbr_localization.kernels.selection import filter_score
-from matplotlib import pyplot
 import numpy as np
 
 VARIANCE = 0.2**2
@@ -39,17 +31,14 @@ GRID = {'beta': (0.25, 0.5, 1.0, 2.0), 'epsilon': (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 @dataclass(frozen=True)
 class Rotation:
-    """Dynamics on a circle: increment `eta`, oscillation `b` with `frequency` M."""
+    """Dynamics on a circle: increment `eta`, oscillation `b`."""
 
     eta: float
     b: float
-    frequency: float = 8.0
 
     def advance(self, x: Any) -> Any:
         """Noise-free transition of points (n, 2) that EKF and UKF take for granted."""
-        angle = np.arctan2(x[:, 1], x[:, 0]) + self.eta
-        radius = 1.0 + self.b * np.sin(self.frequency * angle)
-        return radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
+        return ring(np.arctan2(x[:, 1], x[:, 0]) + self.eta, self.b)
 
     def simulate(self, rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
         """
@@ -58,9 +47,7 @@ class Rotation:
         As printed, θ itself has no noise: that of a state does not turn the next one.
         """
         noise = np.sqrt(VARIANCE) * rng.standard_normal((2, steps, 2))
-        angle = rng.uniform(0.0, 2.0 * np.pi) + self.eta * np.arange(steps)
-        radius = 1.0 + self.b * np.sin(self.frequency * angle)
-        curve = radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
+        curve = ring(rng.uniform(0.0, 2.0 * np.pi) + self.eta * np.arange(steps), self.b)
         return curve + noise[0], curve + noise[0] + noise[1]
 
 
@@ -69,12 +56,8 @@ CASES = {'(a) rotation': Rotation(0.3, 0.0), '(b) oscillatory rotation': Rotatio
 
 def make_filter(x: Any, y: Any, beta: float, epsilon: float) -> KernelBayesFilter:
     """Filter learnt from one run, with bandwidths β times the medians and δ = 2 ε."""
-    kernel_x, kernel_y = (
-        GaussianKernel((beta * median_distance(points)) ** 2, normalised=False)
-        for points in (x, y)
-    )
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'squared')
-    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
+    kernels = median_kernel(x, beta), median_kernel(y, beta)
+    return learnt_filter(kernels, x, y, epsilon, 2.0 * epsilon, 'squared')
 
 
 def classical_means(method: str, dynamics: Rotation, y: Any, spread: float = 1.0) -> Any:
@@ -103,10 +86,7 @@ def trial(rng: np.random.Generator, case: str, n: int, steps: int, grid: Any) ->
     }
     for name, spread in UNSCENTED.items():
         estimates[name] = classical_means('unscented', dynamics, y, spread)
-    return {
-        name: float(np.mean(np.sum((values - x) ** 2, axis=1)))
-        for name, values in estimates.items()
-    }
+    return {name: squared_error(values, x) for name, values in estimates.items()}
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
@@ -158,11 +138,8 @@ def _claims(errors: dict[str, dict[str, dict[int, Any]]], records: Records) -> l
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure, grid = pyplot.subplots(1, 2, figsize=(8.5, 3.6), constrained_layout=True)
-    for axes, case in zip(grid, CASES, strict=True):
-        common.curves(axes, [row for row in rows if row['case'] == case], 'n')
-        axes.set(title=case, xlabel='training size n', ylabel='MSE')
-    return figure
+    labels = {'xlabel': 'training size n', 'ylabel': 'MSE'}
+    return common.figure_of(rows, 'n', 'case', width=8.5, **labels)
 
 
 TINY_GRID = {'beta': (0.5, 1.0), 'epsilon': (1e-4,)}

@@ -14,19 +14,16 @@ from typing import Any
 from experiments import common, room
 from experiments.claims import below, Claim, claim
 from experiments.classical import classical_filter, GaussianStateSpaceModel
+from experiments.learnt import learnt_filter, squared_error
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
-    GaussianKernel,
     grid_search,
     k_fold,
-    KernelBayesFilter,
-    KernelBayesRule,
     means,
-    median_distance,
     nearest_rotation,
-    NonparametricModel,
     TraceKernel,
 )
+from kbr_localization.kernels.kernels import median_kernel
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
 import numpy as np
@@ -68,12 +65,8 @@ def film(rotations: Rotation) -> Any:
 
 def make_filter(x: Any, y: Any, on_rotations: bool, beta: float, epsilon: float) -> Any:
     """Filter learnt from rotations x, (n, 3, 3) or (n, 9), and images y (n, 1200); δ = 2 ε."""
-    kernel_x: Any = TraceKernel()
-    if not on_rotations:
-        kernel_x = GaussianKernel((beta * median_distance(x)) ** 2, normalised=False)
-    kernel_y = GaussianKernel((beta * median_distance(y)) ** 2, normalised=False)
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'thresholded')
-    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
+    kernels = TraceKernel() if on_rotations else median_kernel(x, beta), median_kernel(y, beta)
+    return learnt_filter(kernels, x, y, epsilon, 2.0 * epsilon, 'thresholded')
 
 
 def kernel_matrices(
@@ -131,10 +124,7 @@ def trial(
         'Kalman (9)': kalman_states(entries, train, test).reshape(-1, 3, 3),
         'Kalman (quat)': Rotation.from_quat(kalman_states(quats[:size], train, test)).as_matrix(),
     }
-    return {
-        method: float(np.mean(np.sum((values - matrices[size:]) ** 2, axis=(1, 2))))
-        for method, values in estimates.items()
-    }
+    return {name: squared_error(values, matrices[size:]) for name, values in estimates.items()}
 
 
 def judge(records: Records, size: Size) -> common.Outcome:

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments import common
 from experiments.claims import below, claim
 from experiments.classical import classical_filter, GaussianStateSpaceModel
+from experiments.learnt import learnt_filter, ring
 from experiments.records import Records, Size
-from kbr_localization.kernels import (
-    GaussianKernel,
-    KernelBayesFilter,
-    KernelBayesRule,
-    KernelMean,
-    median_distance,
-    NonparametricModel,
-    Supervision,
-)
-from matplotlib import pyplot
+from kbr_localization.kernels import KernelBayesFilter, KernelMean, Supervision
+from kbr_localization.kernels.kernels import median_kernel
 import numpy as np
 
 INCREMENT, VARIANCE = 0.4, 0.04
@@ -34,29 +27,13 @@ KERNEL = ('KBR', 'pKBR', 'kRegBayes')
 METHODS = (*KNOWN, *KERNEL)
 
 
-class Setting(NamedTuple):
-    """Regularisation and update of a kernel Bayes rule, in the order of its arguments."""
-
-    epsilon: float
-    delta: float
-    method: str
-
-
-SETTINGS = {
-    'KBR': Setting(epsilon=1e-3, delta=1e-5, method='squared'),
-    'pKBR': Setting(epsilon=1e-3, delta=1e-2, method='thresholded'),
-}
+SETTINGS = {'KBR': (1e-3, 1e-5, 'squared'), 'pKBR': (1e-3, 1e-2, 'thresholded')}
+"""ε, δ and the update of a kernel Bayes rule."""
 
 
 def observe(angle: Any) -> Any:
     """Noise-free observation of angles (n, 1), [kReg] eq. 12. Shapes: -> (n, 2)."""
-    radius = 1.0 + np.sin(8.0 * angle)
-    return radius * np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def on_circle(angle: Any) -> Any:
-    """Angles (n, 1) as points of the unit circle (n, 2), where distances know the period."""
-    return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    return ring(angle[:, 0], 1.0)
 
 
 def simulate(rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
@@ -67,15 +44,10 @@ def simulate(rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
 
 
 def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> KernelBayesFilter:
-    """Kernel filter on the circle with bandwidths from the median heuristic."""
-    x = on_circle(angle)
-    kernel_x, kernel_y = (
-        GaussianKernel((0.3 * median_distance(points)) ** 2, normalised=False) for points in (x, y)
-    )
-    setting = SETTINGS[method]
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, *setting)
-    transition = NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], setting.epsilon)
-    return KernelBayesFilter(transition, rule, supervise)
+    """Kernel filter on the unit circle, where distances know the period of the angle."""
+    x = ring(angle[:, 0], 0.0)
+    kernels = median_kernel(x, 0.3), median_kernel(y, 0.3)
+    return learnt_filter(kernels, x, y, *SETTINGS[method], supervise)
 
 
 def supervision(
@@ -83,7 +55,7 @@ def supervision(
 ) -> Supervision:
     """Pair of the noise-free dynamics started at the true first angle, at this step."""
     angle = np.array([[first + INCREMENT * step]])
-    return Supervision(observe(angle), on_circle(angle), weight)
+    return Supervision(observe(angle), ring(angle[:, 0], 0.0), weight)
 
 
 def classical_angles(method: str, first: float, y: Any, spread: float = 1.0) -> Any:
@@ -101,7 +73,7 @@ def classical_angles(method: str, first: float, y: Any, spread: float = 1.0) -> 
 
 def kernel_angles(kernel_filter: KernelBayesFilter, y: Any, first: float) -> Any:
     """Angles (T,) of posterior means; the first state is known to all methods."""
-    start = KernelMean.of_sample(kernel_filter.bayes_rule.kernel_x, on_circle(np.array([[first]])))
+    start = KernelMean.of_sample(kernel_filter.bayes_rule.kernel_x, ring(np.array([first]), 0.0))
     points = np.array([belief.mean() for belief in kernel_filter.run(y, prior=start)])
     return np.arctan2(points[:, 1], points[:, 0])
 
@@ -154,10 +126,9 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.8), constrained_layout=True)
-    common.curves(axes, rows, 'step')
-    axes.set(xlabel='time step', ylabel='running MSE of the angle', yscale='log')
-    return figure
+    return common.figure_of(
+        rows, 'step', xlabel='time step', ylabel='running MSE of the angle', yscale='log'
+    )
 
 
 EXPERIMENT = common.Experiment(

@@ -14,17 +14,10 @@ from typing import Any
 from experiments import common, room
 from experiments.claims import below, Claim, claim
 from experiments.kbr_table1 import kalman_states
+from experiments.learnt import learnt_filter, squared_error
 from experiments.records import Records, Size
-from kbr_localization.kernels import (
-    GaussianKernel,
-    KernelBayesFilter,
-    KernelBayesRule,
-    KernelMean,
-    means,
-    median_distance,
-    NonparametricModel,
-    Supervision,
-)
+from kbr_localization.kernels import KernelBayesFilter, KernelMean, means, Supervision
+from kbr_localization.kernels.kernels import median_kernel
 from matplotlib import pyplot
 import numpy as np
 
@@ -61,12 +54,8 @@ def film(positions: Any) -> Any:
 
 def make_filter(x: Any, y: Any, method: str, delta: float, supervise: Any) -> KernelBayesFilter:
     """Kernel filter with median bandwidths, λ = 1e-6 in the transition as in the paper."""
-    kernel_x, kernel_y = (
-        GaussianKernel(median_distance(points) ** 2, normalised=False) for points in (x, y)
-    )
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, 1e-6, delta, method)
-    transition = NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], 1e-6)
-    return KernelBayesFilter(transition, rule, supervise)
+    kernels = median_kernel(x), median_kernel(y)
+    return learnt_filter(kernels, x, y, 1e-6, delta, method, supervise)
 
 
 def supervision(
@@ -133,12 +122,12 @@ def errors_of_run(
         'pKBR': make_filter(x, y, 'thresholded', DELTA, None),
         'kRegBayes': min(
             (supervised(x, y, weight) for weight in weights),
-            key=lambda one: _error(means(one.run(validation[1])), validation[0]),
+            key=lambda one: squared_error(means(one.run(validation[1])), validation[0]),
         ),
     }
     estimates = {name: means(one.run(test[1])) for name, one in filters.items()}
     estimates['Kalman'] = kalman_states(x, small_y, test[2])
-    errors = {name: _error(values, test[0]) for name, values in estimates.items()}
+    errors = {name: squared_error(values, test[0]) for name, values in estimates.items()}
     distances = {name: np.linalg.norm(values, axis=1) for name, values in estimates.items()}
     return errors, distances | {'truth': np.linalg.norm(test[0], axis=1)}
 
@@ -149,10 +138,6 @@ def supervised(x: Any, y: Any, weight: float) -> KernelBayesFilter:
     circle = RADIUS * np.column_stack([np.cos(angles), np.sin(angles)])
     teacher = functools.partial(supervision, circle, weight)
     return make_filter(x, y, 'thresholded', DELTA, teacher)
-
-
-def _error(estimates: Any, truth: Any) -> float:
-    return float(np.mean(np.sum((estimates - truth) ** 2, axis=1)))
 
 
 def _smaller(images: Any) -> Any:

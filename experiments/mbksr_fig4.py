@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments import common
 from experiments.claims import Claim, claim
+from experiments.learnt import learnt_filter, ring, squared_error
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
@@ -27,10 +28,8 @@ from kbr_localization.kernels import (
     KernelBayesRule,
     MixtureNoise,
     modes,
-    NonparametricModel,
 )
 from kbr_localization.kernels.noise import Noise
-from matplotlib import pyplot
 import numpy as np
 
 GRID = {
@@ -65,9 +64,7 @@ class System:
 
     def advance(self, x: Any) -> Any:
         """Noise-free transition of points (n, 2)."""
-        angle = np.arctan2(x[:, 1], x[:, 0]) + self.eta
-        radius = 1.0 + self.b * np.sin(self.frequency * angle)
-        return radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
+        return ring(np.arctan2(x[:, 1], x[:, 0]) + self.eta, self.b, self.frequency)
 
     def simulate(self, rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
         """Return states and observations (steps, 2) of one run."""
@@ -110,10 +107,10 @@ def make_filter(
     """
     kernel_x = GaussianKernel(bandwidth_x**2)
     kernel_y = GaussianKernel(bandwidth_y**2, normalised=False)
+    if method == 'fKBF':
+        return learnt_filter((kernel_x, kernel_y), x, y, epsilon, delta, 'squared')
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, delta, 'squared')
-    if method == 'hybrid':
-        return KernelBayesFilter(system.model, rule)
-    return KernelBayesFilter(NonparametricModel(kernel_x, kernel_x, x[:-1], x[1:], epsilon), rule)
+    return KernelBayesFilter(system.model, rule)
 
 
 def error(
@@ -121,7 +118,7 @@ def error(
 ) -> float:
     """Mean squared error of the pseudo-MAP estimates of a test run."""
     beliefs = make_filter(method, system, *training, **setting).run(test[1])
-    return float(np.mean(np.sum((modes(beliefs, starts=1) - test[0]) ** 2, axis=1)))
+    return squared_error(modes(beliefs, starts=1), test[0])
 
 
 def mode_score(
@@ -231,11 +228,9 @@ def _claims(errors: dict[str, dict[int, dict[str, Any]]]) -> list[Claim]:
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure, grid = pyplot.subplots(1, 3, figsize=(9.5, 3.2), constrained_layout=True)
-    for axes, case in zip(grid, CASES, strict=True):
-        common.curves(axes, [row for row in rows if row['case'] == case], 'n')
-        axes.set(title=case, xlabel='training size n', ylabel='MSE', ylim=(0.0, None))
-    return figure
+    return common.figure_of(
+        rows, 'n', 'case', width=9.5, xlabel='training size n', ylabel='MSE', ylim=(0.0, None)
+    )
 
 
 TINY_GRID = {

@@ -29,7 +29,6 @@ from kbr_localization.simulation import (
     SyntheticBuilding,
     SyntheticRun,
 )
-from matplotlib import pyplot
 import numpy as np
 
 FOLDER = 'KBR_COLD_RUNS'
@@ -126,11 +125,11 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.8), constrained_layout=True)
-    common.curves(axes, [row for row in rows if AFTER not in row['method']], 'n')
-    axes.set(xlabel='training images', ylabel='RMSE of the position [m]', xscale='log')
-    axes.set_yscale('log')
-    return figure
+    shown = [row for row in rows if AFTER not in row['method']]
+    text = 'RMSE of the position [m]'
+    return common.figure_of(
+        shown, 'n', xlabel='training images', ylabel=text, xscale='log', yscale='log'
+    )
 
 
 RENDERED = {'source': 'rendered', 'seconds': 120.0, 'max_images': None}
