@@ -215,7 +215,7 @@ def backward(size, seed=7):
 
 def test_the_backward_pass_turns_kalman_into_rauch_tung_striebel():
     model = autoregression(r=0.6)
-    _, y = model.simulate(60, np.random.default_rng(3))
+    _, y = model.simulate(30, np.random.default_rng(3))
     exact, variances = model.rts(y)
     filtered = [
         ModelKernelMean(KERNEL, m[np.newaxis], np.ones(1), GaussianNoise(p))

@@ -290,7 +290,7 @@ def test_every_embedding_can_be_pushed_by_draws():
     )
     # of a linear map the noise is again normal
     at = np.zeros(3)
-    for x, w, e in prior.terms():
+    for x, w, e in prior.terms:
         variance = 0.3 if e is None else 0.64 * e.covariance.value + 0.3
         at += ModelKernelMean(KX, 0.8 * x + 0.1, w, GaussianNoise(variance))(POINTS)
     model = AdditiveNoiseModel(lambda x: 0.8 * x + 0.1, GaussianNoise(0.3))

@@ -87,7 +87,7 @@ class AdditiveNoiseModel:
         """
         if not isinstance(prior, KernelMean):
             raise KernelError(f'prior: expected a KernelMean, got {prior!r}: use MonteCarloModel')
-        points, weights, _ = prior.terms()[0]
+        points, weights, _ = prior.terms[0]
         images, noise = self.images(points, *control), self._noise_at(*control)
         return ModelKernelMean(kernel or prior.kernel, images, weights, noise)
 
@@ -137,7 +137,7 @@ class MonteCarloModel:
         space of x', the prior's when None. Source: [MbKSR] eq. 15 with draws for the integral.
         """
         images, shares = [], []
-        for points, weights, noise in prior.terms():
+        for points, weights, noise in prior.terms:
             copies = np.repeat(points, self.draws, axis=0)
             if noise is not None:
                 copies = copies + noise.sample(len(copies), copies.shape[1], self.rng)

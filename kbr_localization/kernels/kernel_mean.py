@@ -27,47 +27,42 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 Term = tuple[FloatArray, FloatArray, Noise | None]
-"""Points (n, d), weights (n,) and the noise about the points."""
 
 
 class Embedding:
     """
-    An element m of the RKHS of `kernel`: a sum over terms of sum_i w_i E[k(., x_i + e)].
+    An element m of the RKHS of `kernel`: a sum over `terms` of sum_i w_i E[k(., x_i + e)].
 
-    `m1 + m2`, `m1 - m2` and `c * m` are embeddings for any real c.
+    A term is points x (n, d), weights w (n,) and the noise e about the points, if any. `m1 + m2`,
+    `m1 - m2` and `c * m` are embeddings for any real c.
     """
 
     def __init__(self, kernel: Kernel, terms: Sequence[Term]) -> None:
-        self.kernel, self._terms = kernel, terms
-
-    def terms(self) -> Sequence[Term]:
-        """Points (n, d), weights (n,) and the noise about the points, one triple per noise."""
-        return self._terms
+        self.kernel, self.terms = kernel, terms
 
     def __call__(self, z: ArrayLike) -> FloatArray:
         """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
-        terms = self.terms()
-        queries = as_floats('z', z, 'q', *terms[0][0].shape[1:])
+        queries = as_floats('z', z, 'q', *self.terms[0][0].shape[1:])
         return np.asarray(
-            sum(_smoothed(self.kernel, e).cross_gram(queries, x) @ w for x, w, e in terms)
+            sum(_smoothed(self.kernel, e).cross_gram(queries, x) @ w for x, w, e in self.terms)
         )
 
     def __add__(self, other: Embedding) -> Embedding:
-        require_same_space('other', other, self.kernel, self.terms()[0][0])
-        return Embedding(self.kernel, (*self.terms(), *other.terms()))
+        require_same_space('other', other, self.kernel, self.terms[0][0])
+        return Embedding(self.kernel, (*self.terms, *other.terms))
 
     def __sub__(self, other: Embedding) -> Embedding:
         return self + -1.0 * other
 
     def __rmul__(self, factor: float) -> Embedding:
-        return Embedding(self.kernel, [(x, float(factor) * w, e) for x, w, e in self.terms()])
+        return Embedding(self.kernel, [(x, float(factor) * w, e) for x, w, e in self.terms])
 
     def inner(self, other: Embedding) -> float:
         """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
-        require_same_space('other', other, self.kernel, self.terms()[0][0])
+        require_same_space('other', other, self.kernel, self.terms[0][0])
         total = 0.0
-        for x, w, e in self.terms():
-            for z, v, r in other.terms():
+        for x, w, e in self.terms:
+            for z, v, r in other.terms:
                 # E k(x + e, z + r) smooths the kernel once with each noise
                 mean = _smoothed(_smoothed(self.kernel, e), r)
                 total += float(w @ mean.cross_gram(x, z) @ v)
@@ -91,23 +86,18 @@ class KernelMean(Embedding):
     """
 
     def __init__(self, kernel: Kernel, points: ArrayLike, weights: ArrayLike) -> None:
-        self.kernel = kernel
         self.points = as_floats('points', points, 'n', 'd', ...)
         self.weights = as_floats('weights', weights, len(self.points))
         kernel.diagonal(self.points[:1])  # refuses points that the kernel cannot take
+        active = np.flatnonzero(self.weights)
+        counting = slice(None) if active.size in (0, self.weights.size) else active
+        super().__init__(kernel, [(self.points[counting], self.weights[counting], None)])
 
     @classmethod
     def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
         """Empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
         array = as_floats('points', points, 'n', 'd', ...)
         return cls(kernel, array, np.full(len(array), 1.0 / len(array)))
-
-    def terms(self) -> Sequence[Term]:
-        """Points with weight and their weights, without noise."""
-        active = np.flatnonzero(self.weights)
-        if active.size in (0, self.weights.size):
-            return [(self.points, self.weights, None)]
-        return [(self.points[active], self.weights[active], None)]
 
     def normalised(self) -> KernelMean:
         """Return the kernel mean with weights that sum to one; NoMassError if they cannot."""
@@ -140,7 +130,7 @@ class KernelMean(Embedding):
 
         The highest end of ascents from `starts` points; NoMassError where m is not positive.
         """
-        points, weights, _ = self.terms()[0]
+        points, weights, _ = self.terms[0]
         kernel = self.kernel
         while isinstance(kernel, ScaledKernel):
             kernel = kernel.kernel
@@ -215,7 +205,7 @@ def require_same_space(
         raise KernelError(
             f'{name}: expected a kernel mean of {kernel!r}, got one of {embedding.kernel!r}'
         )
-    shape = embedding.terms()[0][0].shape
+    shape = embedding.terms[0][0].shape
     if shape[1:] != sample.shape[1:]:
         raise KernelError(
             f'{name}: expected a kernel mean of points {sample.shape[1:]}, got {shape[1:]}'
