@@ -19,7 +19,6 @@ from kbr_localization.simulation import (
     BuildingConfig,
     CELL,
     draw_plan,
-    Drive,
     FloorPlan,
     RunConfig,
     SyntheticBuilding,
@@ -54,7 +53,7 @@ class Recorded:
         """Drive through a building, in which the truth's origin is at a point (2,)."""
         poses = self.truth + np.array([*origin, 0.0])
         config = RunConfig(f'drive {seed}', people=0, frame_rate=1.0, seed=seed, light=light)
-        run = SyntheticRun(building, config, Drive(poses))
+        run = SyntheticRun(building, config, poses)
         stamps_ns = run.odometry.stamps_ns[: len(self.odometry)]
         run.odometry = OdometryTrack(stamps_ns, self.odometry)
         return run

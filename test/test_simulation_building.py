@@ -110,10 +110,10 @@ def test_a_tour_takes_every_way_once_in_each_direction():
 
 def test_drives_keep_clear_of_walls_and_within_the_speed():
     rng = np.random.default_rng(6)
-    drive = follow(PLAN, PLAN.random_walk(150.0, rng), 0.8, 0.1, rng)
+    poses = follow(PLAN, PLAN.random_walk(150.0, rng), 0.8, 0.1, rng)
     around = np.stack([np.cos(np.arange(8)), np.sin(np.arange(8))], axis=1)
-    assert np.all(PLAN.is_free(drive.poses[:, np.newaxis, :2] + 0.2 * around))
-    steps = se2.between(drive.poses[:-1], drive.poses[1:])
+    assert np.all(PLAN.is_free(poses[:, np.newaxis, :2] + 0.2 * around))
+    steps = se2.between(poses[:-1], poses[1:])
     assert np.hypot(*steps[:, :2].T).max() <= 0.8 / RATE + 1e-9
     assert np.abs(steps[:, 2]).max() <= 1.0 / RATE + 1e-9
     assert 100.0 < np.hypot(*steps[:, :2].T).sum() < 170.0

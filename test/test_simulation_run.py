@@ -9,7 +9,6 @@ from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_ste
 from kbr_localization.errors import DatasetError
 from kbr_localization.simulation import (
     BuildingConfig,
-    Drive,
     random_robot,
     Robot,
     RunConfig,
@@ -18,7 +17,7 @@ from kbr_localization.simulation import (
     with_robots,
     write_building,
 )
-from kbr_localization.simulation.robot import RobotCamera
+from kbr_localization.simulation.robot import odometry_of, RobotCamera
 import numpy as np
 import pytest
 
@@ -89,8 +88,8 @@ def without_noise(**errors):
 
 
 def test_odometry_errors_have_the_size_asked_for():
-    noise, drive = OdometryNoise(), Drive(straight(1000.0, 40_000))
-    every_200_ms = drive.odometry(noise, np.random.default_rng(8)).poses[::4]
+    noise, rng = OdometryNoise(), np.random.default_rng(8)
+    every_200_ms = odometry_of(straight(1000.0, 40_000), noise, rng).poses[::4]
     errors = se2.between(every_200_ms[:-1], every_200_ms[1:]) - [0.1, 0.0, 0.0]
     np.testing.assert_allclose(
         errors.std(axis=0), [noise.along, noise.across, noise.turn], rtol=0.05
@@ -100,7 +99,7 @@ def test_odometry_errors_have_the_size_asked_for():
 
 def test_slips_come_as_often_as_asked_for_and_turn_the_robot():
     noise = without_noise(slip_rate=0.5, slip_size=0.04)
-    track = Drive(straight(400.0, 20_000)).odometry(noise, np.random.default_rng(1))
+    track = odometry_of(straight(400.0, 20_000), noise, np.random.default_rng(1))
     errors = se2.between(track.poses[:-1], track.poses[1:]) - [0.02, 0, 0]
     slips = np.abs(errors[:, 2]) > 1e-6
     assert slips.sum() == pytest.approx(200, abs=45)

@@ -1,7 +1,7 @@
 """Rendered runs through a building that exists only in memory; others import from here."""
 
 from kbr_localization.simulation.floor_plan import CELL, draw_plan, FloorPlan
-from kbr_localization.simulation.robot import Drive, random_robot, Robot
+from kbr_localization.simulation.robot import random_robot, Robot
 from kbr_localization.simulation.run import (
     BuildingConfig,
     DEMO_RUNS,
@@ -16,7 +16,6 @@ __all__ = [
     'CELL',
     'DEMO_RUNS',
     'BuildingConfig',
-    'Drive',
     'FloorPlan',
     'Robot',
     'RunConfig',

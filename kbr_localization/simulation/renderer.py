@@ -48,7 +48,7 @@ class Camera:
     width: int
     height: int
     focal: float
-    mount: float
+    mount: float = 1.0
     tilt: float = 0.0
 
     @property

@@ -118,46 +118,28 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
     return Robot(f'random {seed}', camera, odometry)
 
 
-@dataclass(frozen=True)
-class Drive:
-    """True poses (m, 3) at 20 Hz from time 0 on."""
+def odometry_of(
+    poses: FloatArray, noise: OdometryNoise, rng: np.random.Generator
+) -> OdometryTrack:
+    """
+    Odometry of true poses (m, 3) at 20 Hz, from time 0 and a random origin on.
 
-    poses: FloatArray
-
-    @property
-    def stamps_ns(self) -> se2.StampArray:
-        """Return the times (m,) in nanoseconds since the start of the drive."""
-        return np.arange(len(self.poses), dtype=np.int64) * STEP_NS
-
-    def at(self, stamps_ns: se2.StampArray) -> FloatArray:
-        """Poses (q, 3) at times within the drive."""
-        return se2.interpolate(self.stamps_ns, self.poses, stamps_ns)
-
-    def odometry(self, noise: OdometryNoise, rng: np.random.Generator) -> OdometryTrack:
-        """
-        Odometry from a random origin, with the errors of the wheels.
-
-        Its poses are of the wheels' point, which may be offset from the point of the true poses.
-        """
-        steps = se2.between(self.poses[:-1], self.poses[1:])
-        reported = reported_steps(steps, STEP_NS, noise, rng)
-        return OdometryTrack(self.stamps_ns, se2.chain(random_origin(rng), reported))
-
-    def turn_rates(self) -> FloatArray:
-        """Turn rates (m,) in rad/s, the central difference over two steps."""
-        turns = se2.wrap_angle(np.diff(self.poses[:, 2]))
-        padded = np.concatenate([[0.0], turns, [0.0]])
-        return np.asarray((padded[:-1] + padded[1:]) * (RATE / 2))
+    It has the errors of the wheels; its poses are of the wheels' point, which may be offset from
+    the point of the true poses.
+    """
+    reported = reported_steps(se2.between(poses[:-1], poses[1:]), STEP_NS, noise, rng)
+    stamps_ns = np.arange(len(poses), dtype=np.int64) * STEP_NS
+    return OdometryTrack(stamps_ns, se2.chain(random_origin(rng), reported))
 
 
 def follow(
     plan: FloorPlan, nodes: list[int], speed: float, wander: float, rng: np.random.Generator
-) -> Drive:
+) -> FloatArray:
     """
     Drive along nodes at up to `speed` m/s, off the line by about `wander` metres.
 
     The robot steers to a point ahead of it (pure pursuit), slows down in turns and turns on the
-    spot where it has to; accelerations are limited.
+    spot where it has to; accelerations are limited. Returns poses (m, 3) at 20 Hz.
     """
     path = _fine_path(plan, nodes, wander, rng)
     last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
@@ -182,7 +164,7 @@ def follow(
         poses.append((x, y, heading))
     result = np.array([*poses, *[poses[-1]] * REST])
     result[:, 2] = se2.wrap_angle(result[:, 2])
-    return Drive(result)
+    return result
 
 
 def _fine_path(

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold import DRAWN, fill_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.run_folder import new_folder
@@ -37,8 +36,8 @@ from kbr_localization.simulation.light import (
 )
 from kbr_localization.simulation.renderer import Atlas, Camera, cast, focal_length
 from kbr_localization.simulation.robot import (
-    Drive,
     follow,
+    odometry_of,
     RATE,
     Robot,
     RobotCamera,
@@ -48,7 +47,6 @@ from kbr_localization.simulation.robot import (
 from kbr_localization.simulation.textures import Style
 import numpy as np
 
-CAMERA_HEIGHT = 1.0  # metres
 KEPT_LIGHTS = 3  # texture atlases of lights that a building keeps, of tens of megabytes each
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end in 2038
@@ -58,15 +56,12 @@ HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end 
 class BuildingConfig:
     """A building and the camera that drives through it."""
 
-    size: float = parameter(18.0, 'metres along the corridors', 14.0, 40.0)
-    seed: int = parameter(0, 'of plan, textures and furniture', 0)
-    furniture: float = parameter(0.08, 'pieces of furniture per metre of wall', 0.0, 2.0)
-    width: int = parameter(640, 'pixels of an image from left to right', 16, 4096)
-    height: int = parameter(480, 'pixels of an image from top to bottom', 16, 4096)
-    texture: int = parameter(96, 'pixels per metre of wall', 16, 96)
-
-    def __post_init__(self) -> None:
-        validate(self)
+    size: float = 18.0  # metres along the corridors, 14 to 40
+    seed: int = 0  # of plan, textures and furniture
+    furniture: float = 0.08  # pieces of furniture per metre of wall
+    width: int = 640  # pixels of an image from left to right
+    height: int = 480  # pixels of an image from top to bottom
+    texture: int = 96  # pixels per metre of wall, 16 to 96
 
 
 class SyntheticBuilding:
@@ -88,7 +83,7 @@ class SyntheticBuilding:
         pieces = [sprites.furniture(rng) for _ in range(8)]
         self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
         width, height = self.config.width, self.config.height
-        self.camera = Camera(width, height, focal_length(width, VIEW), CAMERA_HEIGHT)
+        self.camera = Camera(width, height, focal_length(width, VIEW))
         self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
 
@@ -110,7 +105,7 @@ class SyntheticBuilding:
         Returns uint8 (height, width).
         """
         atlas, grid, falloff = self._scene(light)
-        eye = eye or RobotCamera(height=CAMERA_HEIGHT)
+        eye = eye or RobotCamera()
         camera = eye.mounted(self.camera, 0.0 if rng is None else rng.normal(0, 1.5))
         view = cast(self.plan.walls, camera, pose)
         image = self._atlas.picture(atlas, view)
@@ -140,24 +135,17 @@ class SyntheticBuilding:
 class RunConfig:
     """One run through a building."""
 
-    name: str = parameter('run', 'name of the run and of its folder')
-    route: str = parameter(
-        'walk', 'every way in both directions, or at random', choices=('tour', 'walk')
-    )
-    seconds: float = parameter(90.0, 'length of the run; tours are as long as they are', 1.0, 1e5)
-    light: str = parameter('cloudy', 'weather', choices=tuple(LIGHTS))
-    people: int = parameter(4, 'passers-by in the building', 0, 1000)
-    speed: float = parameter(0.8, 'metres per second at most', 0.05, 3.0)
-    wander: float = parameter(0.1, 'standard deviation from the middle of the way, m', 0.0, 0.3)
-    frame_rate: float = parameter(2.5, 'images per second', 0.1, 20.0)
-    camera_heading: float = parameter(
-        0.0, 'heading of the camera on the robot, radians; pi looks back', -7.0, 7.0
-    )
-    seed: int = parameter(0, 'of route, people, noise and odometry', 0)
+    name: str = 'run'  # of the run and of its folder
+    route: str = 'walk'  # at random, or 'tour': every way in both directions
+    seconds: float = 90.0  # length of the run; tours are as long as they are
+    light: str = 'cloudy'  # one of `LIGHTS`
+    people: int = 4  # passers-by in the building
+    speed: float = 0.8  # metres per second at most
+    wander: float = 0.1  # standard deviation from the middle of the way, m
+    frame_rate: float = 2.5  # images per second, at most 20
+    camera_heading: float = 0.0  # of the camera on the robot, radians; pi looks back
+    seed: int = 0  # of route, people, noise and odometry
     robot: Robot = field(default_factory=Robot)
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 DEMO_RUNS = (
@@ -180,30 +168,30 @@ class SyntheticRun(Dataset):
     """
     A run through a building as a dataset; images are rendered when asked for, the same each time.
 
-    `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
-    wheels of the configured robot report. Raises DatasetError when an image would be taken inside
-    of a wall.
+    `poses`: (m, 3), the true ones at 20 Hz, by default planned as configured. `odometry`: what
+    the wheels of the configured robot report. Raises DatasetError when an image would be taken
+    inside of a wall.
     """
 
     def __init__(
         self,
         building: SyntheticBuilding,
         config: RunConfig | None = None,
-        drive: Drive | None = None,
+        poses: FloatArray | None = None,
     ) -> None:
         self.building, self.config = building, config or RunConfig()
-        self.drive = drive or plan_drive(building, self.config)
+        self.poses = plan_drive(building, self.config) if poses is None else poses
         self.name = self.config.name
         self.skipped: dict[str, int] = {}
         rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
         self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * 3600 * 10**9
-        track = self.drive.odometry(self.config.robot.odometry, rng)
+        track = odometry_of(self.poses, self.config.robot.odometry, rng)
         self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
-        seconds = len(self.drive.poses) / RATE
+        seconds = len(self.poses) / RATE
         plan, characters = building.plan, building.characters
         self._people = sprites.crowd(plan, characters, self.config.people, seconds, rng)
-        self._times_ns = _frame_times(self.drive, self.config.frame_rate, rng)
-        self._references = self.drive.at(self._times_ns)
+        self._times_ns = _frame_times(track.stamps_ns[-1], self.config.frame_rate, rng)
+        self._references = se2.interpolate(track.stamps_ns, self.poses, self._times_ns)
         inside = ~plan.is_free(self._references[:, :2])
         if inside.any():
             x, y = self._references[np.argmax(inside), :2]
@@ -212,7 +200,8 @@ class SyntheticRun(Dataset):
                 f'its speed, {self.config.speed:g} m/s, or wander, {self.config.wander:g} m, or '
                 'give another drive'
             )
-        self._turn_rates = self.drive.turn_rates()[self._times_ns // STEP_NS]
+        turns = np.pad(se2.wrap_angle(np.diff(self.poses[:, 2])), 1)
+        self._turn_rates = ((turns[:-1] + turns[1:]) * (RATE / 2))[self._times_ns // STEP_NS]
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -244,15 +233,15 @@ class SyntheticRun(Dataset):
         return self.building.render(pose, light, rng, people, turn, eye)
 
 
-def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
-    """Drive through a building on the route, for the time and at the speed of a run."""
+def plan_drive(building: SyntheticBuilding, config: RunConfig) -> FloatArray:
+    """Poses (m, 3) at 20 Hz on the route, for the time and at the speed of a run."""
     rng, plan = np.random.default_rng([building.config.seed, config.seed, 2]), building.plan
     if config.route == 'tour':
         return follow(plan, plan.tour(rng), config.speed, config.wander, rng)
     # corners are cut and dead ends are not driven to the end
     nodes = plan.random_walk(1.1 * config.speed * config.seconds + 5.0, rng)
-    drive = follow(plan, nodes, config.speed, config.wander, rng)
-    return Drive(drive.poses[: round(config.seconds * RATE) + 1])
+    poses = follow(plan, nodes, config.speed, config.wander, rng)
+    return poses[: round(config.seconds * RATE) + 1]
 
 
 def write_building(
@@ -288,9 +277,8 @@ def write_building(
     return [Path(out) / run.name for run in runs]
 
 
-def _frame_times(drive: Drive, rate: float, rng: np.random.Generator) -> se2.StampArray:
-    """Camera times in nanoseconds since the start of the drive."""
-    end = (len(drive.poses) - 1) * STEP_NS
+def _frame_times(end: int, rate: float, rng: np.random.Generator) -> se2.StampArray:
+    """Camera times in nanoseconds since the start of a drive until its end."""
     count = int(end * 1e-9 * rate)
     times = (np.arange(count) + 0.5) / rate + np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
     # whole microseconds, as COLD has them
