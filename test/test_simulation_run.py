@@ -79,12 +79,8 @@ def test_the_yaw_of_the_mount_turns_the_camera(building):
     assert np.abs(seen - there).mean() < 0.6 * np.abs(seen - usual[2].load_image()).mean()
 
 
-def straight(metres=10.0, steps=400):
+def straight(metres, steps):
     return np.column_stack([np.linspace(0, metres, steps + 1), np.zeros((steps + 1, 2))])
-
-
-def without_noise(**errors):
-    return OdometryNoise(along=0.0, across=0.0, turn=0.0, **{'yaw_bias': 0.0, **errors})
 
 
 def test_odometry_errors_have_the_size_asked_for():
@@ -98,7 +94,7 @@ def test_odometry_errors_have_the_size_asked_for():
 
 
 def test_slips_come_as_often_as_asked_for_and_turn_the_robot():
-    noise = without_noise(slip_rate=0.5, slip_size=0.04)
+    noise = OdometryNoise(0.0, 0.0, 0.0, yaw_bias=0.0, slip_rate=0.5, slip_size=0.04)
     track = odometry_of(straight(400.0, 20_000), noise, np.random.default_rng(1))
     errors = se2.between(track.poses[:-1], track.poses[1:]) - [0.02, 0, 0]
     slips = np.abs(errors[:, 2]) > 1e-6

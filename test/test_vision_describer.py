@@ -121,7 +121,7 @@ def test_incomplete_and_damaged_states_are_refused(describer):
 @pytest.fixture
 def kind_config(kind, tmp_path):
     """Return a small configuration of a descriptor, with its network if it has one."""
-    config = replace(CONFIG, vocabulary_samples=2000, words=20)
+    config = replace(CONFIG, vocabulary_samples=2000, words=20, spacing=8)
     if kind not in ('onnx', LEARNED):
         return replace(config, descriptor=kind)
     pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
