@@ -8,7 +8,7 @@ from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.buffers import Added
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.recording import RecordingSession
+from kbr_localization.ros.recorder import RecordingSession
 import numpy as np
 import pytest
 
