@@ -40,7 +40,7 @@ def seen(turns, rng, count=60, walking=0.0, aside=0.0):
         both = np.concatenate([FOCAL * before + AHEAD, FOCAL * after + AHEAD], axis=1)
         inside = np.abs(both).max(axis=1) < 0.6
         flows.append((both + rng.normal(size=both.shape) * NOISE)[inside].astype(np.float32))
-    return Points.of(flows)
+    return Points(flows)
 
 
 def drive(rng, images=400, bend=0.12):
@@ -81,7 +81,7 @@ def test_a_turn_is_where_its_points_agree_by_cauchys_law():
     points, view = seen(drive(rng, 6), rng), View(FOCAL, AHEAD)
     found = turned(points, view)
     for pair in range(6):
-        x, y, x_after, y_after = ((points.flow[points.pair == pair] - np.tile(AHEAD, 2)) / FOCAL).T
+        x, y, x_after, y_after = ((points.flows[pair] - np.tile(AHEAD, 2)) / FOCAL).T
         told = np.abs(y) > 0.02
         angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))[told]
         spread = (0.3 / 320 / FOCAL * np.sqrt(2.0 + 2.0 * (x / y) ** 2))[told]
@@ -129,8 +129,8 @@ def test_a_run_of_too_few_points_leaves_the_others_corrected_and_has_their_drift
     run = np.repeat([0, 1], [401, images + 1])
     true, points = se2.chain(np.zeros(3), steps_of(turns)), seen(turns, rng)
     blind = np.arange(len(turns)) >= 400 if dark else np.arange(len(turns)) == 400
-    flows = [points.flow[(points.pair == pair) & ~blind[pair]] for pair in range(len(turns))]
-    _, found = corrected(steps_of(turns + 0.02 * STEP), Points.of(flows), run)
+    flows = [flow[: 0 if dark else None] for flow, dark in zip(points.flows, blind, strict=True)]
+    _, found = corrected(steps_of(turns + 0.02 * STEP), Points(flows), run)
     assert found.drift == pytest.approx(0.02, abs=2e-3)
     for number in range(2):
         ours, theirs = (poses[run == number] for poses in (found.odometry, true))
@@ -154,7 +154,7 @@ def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
     before = rng.uniform(-0.5, 0.5, (100, 60, 2))
     after = before + [shift, 0.0] + rng.normal(size=before.shape) * NOISE
     flows = list(np.concatenate([before, after], axis=2).astype(np.float32))
-    odometry, found = corrected(steps_of(turns), Points.of(flows))
+    odometry, found = corrected(steps_of(turns), Points(flows))
     np.testing.assert_array_equal(found.odometry, odometry)
 
 
@@ -164,7 +164,7 @@ def test_a_camera_that_is_upside_down_tells_nothing(sides):
     rng = np.random.default_rng(9)
     turns = drive(rng)
     points = seen(turns, rng)
-    other = replace(points, flow=points.flow * np.array(sides, dtype=np.float32))
+    other = replace(points, flows=[flow * np.float32(sides) for flow in points.flows])
     odometry, found = corrected(steps_of(turns + 0.02 * STEP), other)
     assert found.view is None
     np.testing.assert_array_equal(found.odometry, odometry)

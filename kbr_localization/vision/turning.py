@@ -19,7 +19,7 @@ from odometry; Censi, Franchi, Marchionni and Oriolo, T-RO 2013, do it from scan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import Image, load, LoadableImage, to_grey
+from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
@@ -86,36 +87,24 @@ class Turns(NamedTuple):
 @dataclass(frozen=True)
 class Points:
     """
-    Points of many pairs of images: `flow` (m, 4) and the number of the `pair` (m,) of each.
+    Points of p pairs of images: `flows` (k, 4), one for each pair.
 
     `twists`: (p, 3) metres ahead and to the left and radians by which an odometry moved between
     the images of each pair, NaN where it tells nothing; None for a camera that moves on arcs.
     """
 
-    flow: Flow
-    pair: Indices
-    pairs: int
+    flows: Sequence[Flow]
     twists: FloatArray | None = None
 
-    @staticmethod
-    def of(flows: list[Flow]) -> Points:
-        """Put the points of pairs together."""
-        sizes = [len(flow) for flow in flows]
-        flow = np.concatenate([np.zeros((0, 4), dtype=np.float32), *flows])
-        return Points(flow, np.repeat(np.arange(len(flows)), sizes), len(flows))
-
     def some(self, pairs: Indices) -> Points:
-        """Select pairs and renumber them."""
-        place = np.full(self.pairs, -1)
-        place[pairs] = np.arange(len(pairs))
-        inside = place[self.pair] >= 0
+        """Select pairs."""
         twists = None if self.twists is None else self.twists[pairs]
-        return Points(self.flow[inside], place[self.pair[inside]], len(pairs), twists)
+        return Points([self.flows[pair] for pair in pairs.tolist()], twists)
 
     @cached_property
     def sizes(self) -> Indices:
         """Points (p,) of each pair."""
-        return np.bincount(self.pair, minlength=self.pairs)
+        return np.array([len(flow) for flow in self.flows], dtype=np.intp)
 
     @cached_property
     def blocks(self) -> list[FloatArray]:
@@ -124,16 +113,12 @@ class Points:
 
         Sums over columns are much faster than sums by the number of the pair.
         """
-        order = np.argsort(self.pair, kind='stable')
-        first = np.cumsum(self.sizes) - self.sizes
         blocks = []
-        for start in range(0, self.pairs, _BLOCK):
-            count = self.sizes[start : start + _BLOCK]  # noqa: E203
-            inside = np.arange(count.max()) < count[:, np.newaxis]
-            block = np.full((*inside.T.shape, 4), np.nan)
-            own = order[slice(first[start], first[start] + count.sum())]
-            block.swapaxes(0, 1)[inside] = self.flow[own]
-            blocks.append(np.ascontiguousarray(np.moveaxis(block, -1, 0)))
+        for flows in batches(self.flows, _BLOCK):
+            block = np.full((4, max(1, *map(len, flows)), len(flows)), np.nan)
+            for column, flow in enumerate(flows):
+                block[:, : len(flow), column] = flow.T
+            blocks.append(block)
         return blocks
 
     def aside(self, offset: float) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -144,11 +129,11 @@ class Points:
         mostly a turn; also returns which are not (p,).
         """
         if self.twists is None:
-            return np.zeros(self.pairs), np.ones(self.pairs, dtype=np.bool_)
+            return np.zeros(len(self.flows)), np.ones(len(self.flows), dtype=np.bool_)
         ahead, left, turn = self.twists.T
         left = left - offset * turn
         known = np.asarray(np.abs(left) < 0.5 * np.abs(ahead))
-        return np.divide(left, ahead, out=np.zeros(self.pairs), where=known), known
+        return np.divide(left, ahead, out=np.zeros(len(ahead)), where=known), known
 
 
 def small(image: Image) -> Image:
@@ -193,11 +178,10 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     points.
     """
     blocks = [np.zeros((4, 0))]
-    for angle, spread, found in _agreements(points, view, near):
+    for angle, spread, size, found in _agreements(points, view, near):
         missed = np.abs(angle - found) / spread
         information = np.sum(1.0 / (1.0 + missed**2) / spread**2, axis=0)
         agreeing = np.count_nonzero((missed < 5.0) & np.isfinite(spread), axis=0)
-        size = np.count_nonzero(np.isfinite(spread), axis=0)
         known = np.where(size < FEWEST, np.nan, found)
         blocks.append(np.stack([known, information, agreeing, agreeing / np.maximum(size, 1)]))
     found, information, agreeing, share = np.concatenate(blocks, axis=1)
@@ -209,42 +193,40 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
 def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
     """How much the points of each pair (p,) disagree about a turn; NaN without points."""
     blocks = [np.zeros(0)]
-    for angle, spread, found in _agreements(points, view, near):
+    for angle, spread, size, found in _agreements(points, view, near):
         total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
-        size = np.count_nonzero(np.isfinite(spread), axis=0)
         blocks.append(np.where(size > 0, total / np.maximum(size, 1), np.nan))
     return np.concatenate(blocks)
 
 
 def _agreements(
     points: Points, view: View, near: FloatArray | None
-) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Yield angles and deviations (k, b) of the points of blocks, and the turns (b,)."""
-    aside, _ = points.aside(view.offset)
-    for start, block in zip(range(0, points.pairs, _BLOCK), points.blocks, strict=True):
-        pairs = slice(start, start + _BLOCK)
-        angle, spread = _angles(block, view, aside[pairs])
-        yield angle, spread, _agreed(angle, spread, None if near is None else near[pairs])
-
-
-def _angles(block: FloatArray, view: View, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
+) -> Iterator[tuple[FloatArray, FloatArray, Indices, FloatArray]]:
     """
-    Angles (k, b) of points (4, k, b) of b pairs, and their deviations by the tracking noise.
+    Yield angles (k, b) of points of b pairs, their deviations, numbers (b,) of them, turns (b,).
 
-    A deviation is infinite where a point is missing or determines nothing.
+    A deviation, by the tracking noise, is infinite where a point is missing or tells nothing.
     """
-    x, y, x_after, y_after = (
-        block - np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
-    ) / view.focal
-    x, y = _rotated(x, y, aside)
-    x_after, y_after = _rotated(x_after, y_after, aside)
-    # points level with where the camera moves to tell nothing
-    known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
-    y = np.where(known, y, np.nan)
-    angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
-    following = 0.3 / WIDTH  # deviation of a followed point, in widths
-    spread = following / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
-    return np.where(known, angle, 0.0), np.where(known, spread, np.inf)
+    every, _ = points.aside(view.offset)
+    for number, block in enumerate(points.blocks):
+        pairs = slice(number * _BLOCK, (number + 1) * _BLOCK)
+        aside, centre = every[pairs], np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
+        x, y, x_after, y_after = (block - centre) / view.focal
+        x, y = _rotated(x, y, aside)
+        x_after, y_after = _rotated(x_after, y_after, aside)
+        # points level with where the camera moves to tell nothing
+        known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
+        y = np.where(known, y, np.nan)
+        angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
+        following = 0.3 / WIDTH  # deviation of a followed point, in widths
+        spread = following / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
+        angle, spread = np.where(known, angle, 0.0), np.where(known, spread, np.inf)
+        size = np.count_nonzero(known, axis=0)
+        ordered = np.sort(np.where(known, angle, np.inf), axis=0)
+        found = np.where(size > 0, ordered[size // 2, np.arange(len(size))], 0.0)  # the median
+        if near is not None:
+            found = np.where(np.isfinite(near[pairs]), near[pairs], found)
+        yield angle, spread, size, _agreed(angle, spread, found)
 
 
 def _rotated(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -253,18 +235,10 @@ def _rotated(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArra
     return (x + aside) / away, y * np.sqrt(1.0 + aside**2) / away
 
 
-def _agreed(angle: FloatArray, spread: FloatArray, near: FloatArray | None) -> FloatArray:
-    """Location (b,) of the angles of each pair by Cauchy's law, from their median or `near` on."""
-    size = np.count_nonzero(np.isfinite(spread), axis=0)
-    have, found = size > 0, np.zeros(len(size))
-    if have.any():
-        order = np.sort(np.where(np.isfinite(spread), angle, np.inf), axis=0)
-        middle = order[np.minimum(size // 2, len(order) - 1), np.arange(len(size))]
-        found = np.where(have, middle, 0.0)
-    if near is not None:
-        found = np.where(np.isfinite(near), near, found)
+def _agreed(angle: FloatArray, spread: FloatArray, found: FloatArray) -> FloatArray:
+    """Location (b,) of angles (k, b) by Cauchy's law, from `found` (b,) on."""
     variance, weight = spread**2, np.empty_like(spread)
-    for _ in range(8 if have.any() else 0):
+    for _ in range(8):
         # weight = 1 / (variance + (angle - found)^2), without further arrays: here time goes
         np.subtract(angle, found, out=weight)
         np.square(weight, out=weight)
@@ -272,7 +246,7 @@ def _agreed(angle: FloatArray, spread: FloatArray, near: FloatArray | None) -> F
         np.reciprocal(weight, out=weight)
         total = weight.sum(axis=0)
         weight *= angle
-        found = np.where(have, weight.sum(axis=0) / np.maximum(total, 1e-9), found)
+        found = weight.sum(axis=0) / np.maximum(total, 1e-9)
     return found
 
 
@@ -330,7 +304,7 @@ def _compared(
 
 def _ahead(points: Points, view: View) -> View:
     """Find the focus of expansion, about which the points of each pair agree best."""
-    if not len(points.flow):
+    if not points.sizes.any():
         return view
 
     def cost(ahead: FloatArray) -> float:
@@ -429,8 +403,7 @@ def find_corners(image: Image) -> Corners:
     points, looks = sift.detectAndCompute(image, None)
     if looks is None:
         return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
-    middle = 0.5 * np.array(image.shape[::-1])
-    places = (np.array([point.pt for point in points]) - middle) / WIDTH
+    places = (cv2.KeyPoint.convert(points) - 0.5 * np.array(image.shape[::-1])) / WIDTH
     # whole numbers up to 255, which OpenCV gives as floating point
     return Corners(places.astype(np.float32), looks.astype(np.uint8))
 

@@ -192,7 +192,7 @@ def watch(
     flows = follow_images(images, report, workers or Workers())
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Watched(images, Points.of(flows))
+    return Watched(images, Points(flows))
 
 
 def follow_images(
