@@ -41,6 +41,8 @@ def new_image(kernel_map, index):
 def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
     images = [new_image(kernel_map, 25), new_image(kernel_map, 29)]
     larger = with_images(with_images(kernel_map, images[:1]), images[1:])
+    twice = with_images(replace(kernel_map, run_names=('run', 'run')), images)
+    assert twice.run_names == ('run', 'run', GROWN_RUN) and twice.run_index[-1] == 2
     assert len(grown_form(kernel_map, larger)) == 22
     assert np.array_equal(np.flatnonzero(grown(larger)), [20, 21])
     assert larger.run_names == ('tiny', GROWN_RUN)

@@ -199,7 +199,8 @@ class KernelMap:
 
     def appended(self, more: KernelMap) -> KernelMap:
         """Return the map with the images of one run, by the same describer, at its end."""
-        names = tuple(dict.fromkeys((*self.run_names, *more.run_names)))
+        # an earlier version gave two runs one name
+        names = (*self.run_names, *(n for n in more.run_names if n not in self.run_names))
         rows: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in OF_IMAGES
         }
