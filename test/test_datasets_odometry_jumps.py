@@ -10,7 +10,6 @@ from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.datasets.tracks import (
-    pause_notes,
     refuse_repeated_times,
     without_jumps,
 )
@@ -125,26 +124,6 @@ def test_the_node_takes_them_in_the_same_way(seed):
     last = buffer.continued(buffer.newest(1)[0][1])
     step = se2.between(cleaned.poses[-1], last)
     np.testing.assert_allclose(step, 0.0, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ('seconds', 'way', 'count'), [(14.0, 4.0, 13), (14.0, 0.4, 0), (9.0, 4.0, 0)]
-)
-def test_images_in_a_long_pause_after_which_the_robot_is_elsewhere_are_noted(seconds, way, count):
-    stamps = (np.array([0.0, 0.5, 1.0, 1.0 + seconds, 1.5 + seconds]) * SECOND).astype(np.int64)
-    poses = np.zeros((5, 3))
-    poses[3:, 0] = way
-    taken = np.arange(0, int(seconds) + 2) * SECOND
-    notes = pause_notes(OdometryTrack(stamps, poses), taken)
-    assert notes == (
-        (
-            f'the odometry pauses for up to {seconds:.1f} s and does not go on where it was: '
-            f'{count} images in between are on a straight line',
-        )
-        if count
-        else ()
-    )
-    assert pause_notes(OdometryTrack(stamps[:1], poses[:1]), stamps[:1]) == ()
 
 
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):

@@ -105,9 +105,7 @@ class Run(Dataset):
     ) -> None:
         self.name, self.skipped, self._reference = name, skipped, reference
         self.odometry, jumps = (odometry, ()) if made else without_jumps(odometry)
-        lacking, recorded = 'odometry', self.odometry
-        if made and reference:
-            lacking, recorded = 'true poses', reference
+        lacking = 'true poses' if made else 'odometry'
         given = np.asarray(given_ns, dtype=np.int64)
         order = np.argsort(given, kind='stable')
         stamps, span = given[order], self.odometry.stamps_ns[[0, -1]]
@@ -121,7 +119,7 @@ class Run(Dataset):
         self.stamps_ns, self._places = stamps[kept], order[kept]
         self._poses = se2.interpolate(self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns)
         # a copy of a run has the notes of the run already
-        self.notes = tuple(dict.fromkeys((*notes, *jumps, *pause_notes(recorded, self.stamps_ns))))
+        self.notes = tuple(dict.fromkeys((*notes, *jumps)))
 
     @property
     def fixes(self) -> OdometryTrack | None:
@@ -261,26 +259,6 @@ def _usual(track: OdometryTrack) -> tuple[float, float]:
     # a car is faster than the robots that MAX_SPEED is meant for
     usual = 3.0 * float(np.median(distances[moved] / seconds[moved])) if moved.any() else 0.0
     return max(MAX_SPEED, usual), min(PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
-
-
-def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
-    """
-    Return notes about images (n,) in long pauses of an odometry.
-
-    None where it goes on where it was: its driver may be silent while the robot stands.
-    """
-    edges = track.stamps_ns
-    moved = np.maximum(*se2.magnitude(se2.between(track.poses[:-1], track.poses[1:]))) > SLACK
-    pauses = np.flatnonzero((np.diff(edges) > LONG_PAUSE * 1e9) & moved)
-    after = np.searchsorted(edges, stamps_ns)
-    within = np.isin(after - 1, pauses) & (edges[np.minimum(after, len(edges) - 1)] != stamps_ns)
-    if not within.any():
-        return ()
-    longest = np.diff(edges)[np.unique(after[within] - 1)].max() * 1e-9
-    return (
-        f'the odometry pauses for up to {longest:.1f} s and does not go on where it was: '
-        f'{np.count_nonzero(within)} images in between are on a straight line',
-    )
 
 
 def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
