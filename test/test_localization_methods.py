@@ -95,6 +95,8 @@ def test_every_method_has_the_whole_interface(ring, method):
     assert estimate.status in ('localized', 'uncertain', 'not localized')
     drawn, particles = 0 if method in ('nearest', 'dead-reckoning') else 7, localizer.particles(7)
     assert particles.shape == (drawn, 3) and np.isfinite(particles).all()
+    localizer.initialize_globally()  # whatever the way was
+    assert localizer.wants_image()
 
 
 @pytest.mark.parametrize('method', [name for name in METHODS if name != 'dead-reckoning'])
