@@ -20,11 +20,21 @@ def kernel_map():
     return tiny_map(30)
 
 
+@pytest.fixture
+def tracker(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    tracker.initialize_globally()
+    return tracker
+
+
 @pytest.mark.parametrize('init', ['global', 'reference'])
 def test_a_run_is_localized_from_images(kernel_map, init):
     run = TinyRun(30)
-    trajectory = localize(kernel_map, run, init=init)
+    calls = []
+    trajectory = localize(kernel_map, run, init=init, progress=lambda *call: calls.append(call))
     assert len(trajectory) == 30
+    assert calls[-1] == ('localizing', 30, 30)
+    assert np.all(trajectory.seconds > 0)
     # a global start may need the first third to make up its mind
     assert np.median(position_errors(trajectory, run)[10:]) < 0.3
     assert trajectory.covariances.shape == (30, 3, 3)
@@ -32,33 +42,23 @@ def test_a_run_is_localized_from_images(kernel_map, init):
     assert trajectory.skipped == {}
 
 
-def test_an_image_that_no_update_needs_is_not_loaded(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
-    tracker.initialize_globally()
-    frames = list(TinyRun(2))
-    tracker.process(frames[0].stamp_ns, frames[0].load_image, frames[0].odometry)
+def test_images_are_loaded_for_updates_only_which_may_be_asked_for(tracker):
+    frame, loaded, after = TinyRun(1)[0], [], []
 
-    def refuse():
-        raise AssertionError('loaded')
+    def load():
+        loaded.append(frame.load_image())
+        return loaded[-1]
 
-    estimate = tracker.process(frames[1].stamp_ns, refuse, frames[0].odometry)
-    assert not estimate.updated
-
-
-def test_an_update_that_is_asked_for_is_one_though_the_robot_stands(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
-    tracker.initialize_globally()
-    frame, used = TinyRun(1)[0], []
     for number in range(5):
         if number == 2:
             tracker.request_update()
-        tracker.process(frame.stamp_ns + number, frame.load_image, frame.odometry)
-        used.append(tracker.used)
-    assert used == [1, 1, 2, 2, 2]
+        estimate = tracker.process(frame.stamp_ns + number, load, frame.odometry)
+        assert estimate.updated == (number in (0, 2))
+        after.append(len(loaded))
+    assert after == [1, 1, 2, 2, 2] and tracker.used == 2
 
 
-def test_a_new_start_does_not_take_the_way_since_the_last_image(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+def test_a_new_start_does_not_take_the_way_since_the_last_image(tracker):
     start, nothing = np.array([1.0, 0.0, 0.0]), np.diag([1e-6, 1e-6, 1e-6])
     grey = np.full((96, 128), 128, np.uint8)
     for metres in (0.0, 30.0):
@@ -84,8 +84,7 @@ def test_images_of_another_size_than_the_maps_are_one_clear_error(kernel_map, tm
         localize(kernel_map, open_dataset(run))
 
 
-def test_odometry_that_is_not_finite_is_refused(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+def test_odometry_that_is_not_finite_is_refused(tracker):
     with pytest.raises(LocalizationError, match='expected finite numbers'):
         tracker.process(0, np.zeros((96, 128), np.uint8), np.array([0.0, np.nan, 0.0]))
 
@@ -108,10 +107,9 @@ SURE = np.diag([0.01, 0.01, 0.01])
     ],
 )
 def test_a_start_from_what_is_no_pose_is_refused_and_changes_nothing(
-    kernel_map, pose, covariance, says
+    tracker, pose, covariance, says
 ):
     frames = list(TinyRun(2))
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
     tracker.initialize(frames[0].reference, SURE)
     with pytest.raises(LocalizationError, match=says) as refusal:
         tracker.initialize(np.array(pose), covariance)
@@ -120,8 +118,7 @@ def test_a_start_from_what_is_no_pose_is_refused_and_changes_nothing(
     assert np.hypot(*(estimate.pose - frames[0].reference)[:2]) < 0.2
 
 
-def test_a_start_is_not_refused_for_what_rounding_leaves(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+def test_a_start_is_not_refused_for_what_rounding_leaves(tracker):
     line = np.array([1e-3, 50.0, 0.3])
     covariance = np.outer(line, line)
     covariance[0, 2] += 1e-12
@@ -141,13 +138,6 @@ def test_unknown_methods_and_starts_are_refused(kernel_map):
         localize(kernel_map, run, init='reference')
 
 
-def test_progress_and_times_cover_every_frame(kernel_map):
-    calls = []
-    trajectory = localize(kernel_map, TinyRun(4), progress=lambda *call: calls.append(call))
-    assert calls[-1] == ('localizing', 4, 4)
-    assert np.all(trajectory.seconds > 0)
-
-
 @pytest.mark.parametrize(
     'name, value',
     [('points', 3), ('delta', float('nan')), ('points', 1.5), ('localized_mass', 0.0)],
@@ -157,8 +147,7 @@ def test_filter_parameters_out_of_range_are_refused(name, value):
         KbrConfig(**{name: value})
 
 
-def test_a_lazy_image_error_does_not_lose_the_motion(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+def test_a_lazy_image_error_does_not_lose_the_motion(tracker):
     frames = list(TinyRun(10))
     tracker.initialize(frames[0].reference, np.diag([0.01, 0.01, 0.01]))
 
@@ -198,11 +187,6 @@ def test_the_image_nearest_to_the_wanted_way_counts(axis, wanted):
         assert abs(ways[0] - wanted) <= 0.5 * step[axis] + 1e-9
 
 
-def test_a_robot_at_rest_is_not_updated_after_a_long_step():
-    gate = UpdateGate(0.4, 0.15)
-    assert len(used(gate, [np.array([3.0, 0.0, 1.0]), *[np.zeros(3)] * 50])) == 1
-
-
 @pytest.mark.parametrize('axis', [0, 1, 2], ids=['ahead', 'aside', 'heading'])
 def test_a_pose_that_jitters_about_one_place_makes_no_way(axis):
     gate = UpdateGate(0.4, 0.15)
@@ -222,7 +206,8 @@ def test_the_way_is_that_of_every_step_however_small():
     assert gate.metres == 0.0
 
 
-def test_driving_to_and_fro_counts_as_way():
+def test_driving_to_and_fro_counts_as_way_and_a_rest_after_a_long_step_does_not():
     gate = UpdateGate(0.4, 0.15)
     steps = [np.array([0.1, 0.0, 0.0]), np.array([-0.1, 0.0, 0.0])] * 50
     assert len(used(gate, steps)) == 25
+    assert len(used(gate, [np.array([3.0, 0.0, 1.0]), *[np.zeros(3)] * 50])) == 1

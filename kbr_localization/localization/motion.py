@@ -251,9 +251,7 @@ def window_marks(odometry: FloatArray) -> NDArray[np.intp]:
     Shapes: (n, 3) -> (w + 1,) increasing indices; none of an empty run.
     """
     way = se2.travelled(odometry)
-    if len(way) == 0:
-        return np.zeros(0, dtype=np.intp)
-    return np.unique(np.searchsorted(way, np.arange(0.0, way[-1], 1.0)))
+    return np.unique(np.searchsorted(way, np.arange(0.0, way.max(initial=0.0), 1.0)))
 
 
 def _over(track: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
