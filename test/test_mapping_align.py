@@ -121,3 +121,4 @@ def test_motion_and_scale_between_known_poses_and_those_of_the_map_are_found(sca
     motion, found = fit(poses, known, scaled=True)
     np.testing.assert_allclose(motion, FRAME, atol=1e-9)
     assert found == pytest.approx(scale)
+    assert fit(poses, known)[1] == 1.0
