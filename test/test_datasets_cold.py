@@ -404,8 +404,7 @@ LIMITED = """
 import resource, sys
 from helpers import START_NS, straight_reference
 from kbr_localization.datasets.cold import ColdRecording
-from kbr_localization.errors import DatasetError, MapError
-from kbr_localization.localization.map.build import build_map
+from kbr_localization.errors import DatasetError
 
 recording = ColdRecording(sys.argv[1])
 jpeg = open(sys.argv[2], 'rb').read()

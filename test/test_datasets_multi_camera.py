@@ -152,13 +152,13 @@ def test_a_camera_is_called_after_its_topic_or_folder(place, name):
     assert camera_name(place) == name
 
 
-def test_cameras_of_one_name_are_refused():
+@pytest.mark.parametrize(
+    'places',  # --cameras takes names between commas
+    [('front/image', 'front/image_raw'), ('image', 'rear/image'), ('left,right_cam', 'rear_cam')],
+)
+def test_cameras_of_one_name_are_refused(places):
     with pytest.raises(DatasetError, match='a different name for each'):
-        camera_names(['front/image', 'front/image_raw'])
-    with pytest.raises(DatasetError, match='a different name for each'):
-        camera_names(['image', 'rear/image'])
-    with pytest.raises(DatasetError, match='a different name for each'):
-        camera_names(['left,right_cam', 'rear_cam'])  # --cameras takes names between commas
+        camera_names(places)
 
 
 def test_a_run_of_two_cameras_has_an_image_of_each():
