@@ -7,8 +7,7 @@ for the jointly Gaussian problem whose posterior is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,7 @@ import numpy as np
 REGIONS = (0.05, 0.1, 0.2, 0.3, 0.5)
 """Acceptance regions of ABC, as parts of the median distance between observations."""
 KERNEL_METHODS = ('KBR', 'COND', 'KBR (CV)', 'COND (CV)')
+NAMES = (*KERNEL_METHODS, *(f'ABC {region}' for region in REGIONS))
 TOLERANCE = 0.001
 """Of the residual's trace, absolute: only so do the ranks agree with the paper's."""
 Answer = Callable[[], tuple[Any, int]]
@@ -150,81 +150,56 @@ def trial(
     }
 
 
-@dataclass(frozen=True)
-class Panel:
+def panel(values: Sequence[Any], size: Size) -> tuple[dict[str, dict[int, Any]], dict[int, float]]:
     """
-    Errors of one dimension by method and number of simulations, (replicates,) each.
+    Errors (replicates,) of one dimension by method and number of simulations; ranks of G_Y by n.
 
-    Of ABC the acceptance region of the lowest mean error for every number; `ranks`: of G_Y by the
-    size n of KBR's sample.
+    Of ABC the acceptance region of the lowest mean error for every number.
     """
-
-    errors: dict[str, dict[int, Any]]
-    ranks: dict[int, float]
-
-    @classmethod
-    def of(cls, values: Sequence[Any], size: Size) -> Panel:
-        """Collect the values of all replicates."""
-        found = {name: np.array([one['errors'][name] for one in values]) for name in _names()}
-        kernel_sizes, abc_sizes = size.fixed['kernel_sizes'], size.fixed['abc_sizes']
-        errors = {name: _by_size(kernel_sizes, found[name].T) for name in KERNEL_METHODS}
-        every = np.array([found[f'ABC {region}'] for region in REGIONS])
-        best = every.mean(axis=1).argmin(axis=0)
-        errors['ABC'] = {n: every[best[i], :, i] for i, n in enumerate(abc_sizes)}
-        ranks = np.mean([one['ranks']['KBR'] for one in values], axis=0)
-        return cls(errors, _by_size(kernel_sizes, ranks))
-
-
-def panels(records: Records, size: Size) -> Iterator[tuple[int, Panel]]:
-    """Yield every dimension that has been run."""
-    for d in size.axes['d']:
-        values = records.at(d=d)
-        if values:
-            yield d, Panel.of(values, size)
+    kernel_sizes, abc_sizes = size.fixed['kernel_sizes'], size.fixed['abc_sizes']
+    found = {name: np.array([one['errors'][name] for one in values]) for name in NAMES}
+    errors = {name: dict(zip(kernel_sizes, found[name].T, strict=True)) for name in KERNEL_METHODS}
+    every = np.array([found[f'ABC {region}'] for region in REGIONS])
+    best = every.mean(axis=1).argmin(axis=0)
+    errors['ABC'] = {n: every[best[i], :, i] for i, n in enumerate(abc_sizes)}
+    ranks = np.mean([one['ranks']['KBR'] for one in values], axis=0)
+    return errors, dict(zip(kernel_sizes, ranks, strict=True))
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over the number of simulations."""
-    found = dict(panels(records, size))
-    rows = [r for d, panel in found.items() for r in common.rows_by('n', panel.errors, d=d)]
-    ours = '; '.join(_summary(d, panel) for d, panel in found.items())
-    claims = [one for d, panel in found.items() for one in _claims(d, panel)]
-    return common.Outcome(rows, ours, claims, lambda: _draw(rows))
+    """Errors over the number of simulations, for every dimension that has been run."""
+    rows, texts, claims = [], [], []
+    for d in size.axes['d']:
+        if not records.at(d=d):
+            continue
+        errors, ranks = panel(records.at(d=d), size)
+        rows += common.rows_by('n', errors, d=d)
+        last = {method: max(by_size) for method, by_size in errors.items()}
+        found = ', '.join(f'{m} {errors[m][n].mean():.3g} (n = {n})' for m, n in last.items())
+        shown = ', '.join(f'{rank:.0f} at n = {n}' for n, rank in ranks.items())
+        texts.append(f'd = {d}: MSE {found}; ranks {shown}')
+        claims += _claims(d, errors)
+    return common.Outcome(rows, '; '.join(texts), claims, lambda: _draw(rows))
 
 
-def _names() -> list[str]:
-    return [*KERNEL_METHODS, *(f'ABC {region}' for region in REGIONS)]
-
-
-def _by_size(sizes: Sequence[int], values: Any) -> dict[int, Any]:
-    return dict(zip(sizes, values, strict=True))
-
-
-def _summary(d: int, panel: Panel) -> str:
-    last = {method: max(by_size) for method, by_size in panel.errors.items()}
-    texts = [f'{m} {panel.errors[m][n].mean():.3g} (n = {n})' for m, n in last.items()]
-    ranks = ', '.join(f'{rank:.0f} at n = {n}' for n, rank in panel.ranks.items())
-    return f'd = {d}: MSE {", ".join(texts)}; ranks {ranks}'
-
-
-def _claims(d: int, panel: Panel) -> list[Claim]:
+def _claims(d: int, errors: dict[str, dict[int, Any]]) -> list[Claim]:
     text = 'better than ABC of no fewer simulations, at every n'
-    claims = [_better(f'd = {d}: {method} {text}', panel, method) for method in KERNEL_METHODS]
+    claims = [_better(f'd = {d}: {method} {text}', errors, method) for method in KERNEL_METHODS]
     for suffix in ('', ' (CV)'):
         first, second = (
-            {f'n = {n}': values for n, values in panel.errors[f'{name}{suffix}'].items()}
+            {f'n = {n}': values for n, values in errors[f'{name}{suffix}'].items()}
             for name in ('COND', 'KBR')
         )
         claims.append(below(f'd = {d}: COND{suffix} below KBR{suffix} at every n', first, second))
     return claims
 
 
-def _better(text: str, panel: Panel, method: str) -> Claim:
+def _better(text: str, errors: dict[str, dict[int, Any]], method: str) -> Claim:
     """Judge a method of every size against the smallest ABC run of no fewer simulations."""
-    abc, differences = sorted(panel.errors['ABC']), {}
-    for n, values in panel.errors[method].items():
+    abc, differences = sorted(errors['ABC']), {}
+    for n, values in errors[method].items():
         rival = next((one for one in abc if one >= n), abc[-1])
-        differences[f'n = {n} against {rival}'] = panel.errors['ABC'][rival] - values
+        differences[f'n = {n} against {rival}'] = errors['ABC'][rival] - values
     return claim(text, differences)
 
 
