@@ -41,6 +41,7 @@ from kbr_localization.localization.mapping.odometry_model import (
 from kbr_localization.localization.mapping.trajectories import (
     beside_map,
     carried_places,
+    Cut,
     Indices,
     odometry_leaps,
     segment_numbers,
@@ -179,14 +180,7 @@ def _join(
     MapError when a run shows no place of the rest.
     """
     run, report = own.run_index.astype(np.intp), progress or silent
-    cuts = {
-        cut.image: cut for cut in carried_places(own.describer, own.descriptors, own.poses, run)
-    }
-    for number, track in enumerate(tracks):
-        members = np.flatnonzero(run == number)
-        if members.size:
-            leaps = odometry_leaps(track, own.stamps_ns[members], int(members[0]))
-            cuts |= {cut.image: cut for cut in leaps}
+    cuts = _cuts(own, tracks)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
     corrected = correct_headings(own.poses, run, watched.followed if watched else None)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
@@ -198,18 +192,16 @@ def _join(
         # points that the map's small pictures and the run's images show
         small = [partial(decode_image, data, 'a picture') for data in other.thumbnails]
         images = [*small, *images]
+    view = corrected.view if len(images) == len(trajectories) else None
     compared = partial(report, 'comparing images')
-    proposed = propose(own.describer, descriptors, trajectories, compared)
-    found = relate(trajectories, proposed, corrected.prior)
-    if corrected.view is not None and len(images) == len(trajectories):
-        believed = measure_closures(
-            trajectories, proposed.select(found.believed), corrected.prior.mean,
-            images, corrected.view, report, workers,
-        )  # fmt: skip
-        proposed.relative[found.believed], proposed.seen[found.believed] = (
-            believed.relative,
-            believed.seen,
+    closures = propose(own.describer, descriptors, trajectories, compared)
+    found = relate(trajectories, closures, corrected.prior)
+    if view is not None:
+        which, known = np.flatnonzero(found.believed), corrected.prior.mean
+        measured = measure_closures(
+            trajectories, closures.select(which), known, images, view, report, workers
         )
+        closures.relative[which], closures.seen[which] = measured.relative, measured.seen
     home = found.group[trajectories.segment]
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
@@ -221,6 +213,17 @@ def _join(
     notes += _left_out(own, segment, kept, seconds, other)
     solved, record = _solve(trajectories, found, np.flatnonzero(home), corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
+
+
+def _cuts(own: KernelMap, tracks: Sequence[OdometryTrack]) -> dict[int, Cut]:
+    """Find images of runs before which the odometry is broken, by their number."""
+    run = own.run_index.astype(np.intp)
+    found = carried_places(own.describer, own.descriptors, own.poses, run)
+    for number, track in enumerate(tracks):
+        members = np.flatnonzero(run == number)
+        if members.size:
+            found += odometry_leaps(track, own.stamps_ns[members], int(members[0]))
+    return {cut.image: cut for cut in found}
 
 
 def _left_out(
