@@ -210,8 +210,8 @@ def test_odometry_of_a_corridor_is_that_of_the_true_motion(tmp_path, monkeypatch
     assert night.config.light == 'night'
     for run in (first, second, night):
         at = run.odometry.stamps_ns
-        motions = [np.diff(poses, axis=0) for poses in (run.drive.poses, run.odometry.poses)]
+        motions = [np.diff(poses, axis=0) for poses in (run.poses, run.odometry.poses)]
         np.testing.assert_allclose(*(np.hypot(*m[:, :2].T) for m in motions), atol=1e-6)
-        assert run.building.plan.is_free(run.drive.poses[:, :2]).all() and len(at) > 100
-    on_path = first.drive.poses[:, :2]
+        assert run.building.plan.is_free(run.poses[:, :2]).all() and len(at) > 100
+    on_path = first.poses[:, :2]
     assert not first.building.plan.is_free(on_path + np.array([0.0, 1.5])).any()

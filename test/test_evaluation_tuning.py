@@ -18,7 +18,7 @@ from kbr_localization.evaluation.tuning import (
     tune,
     TUNED,
 )
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -199,8 +199,10 @@ def test_lengths_are_searched_in_the_unit_of_the_map(full_map):
     field = replace(yard, decay=replace(full_map.decay, length=5.0))
     near, far = (searched('kbr', one) for one in (replace(yard, decay=None), field))
     assert near['position_bandwidth'] == (0.1, 2.0)
+    unit = sensible_config(field.poses, (), 5.0).update_min_d / KbrConfig().update_min_d
+    assert unit > 3.0
     for name in near:
-        scale = 5.0 if name in ('position_bandwidth', 'update_min_d') else 1.0
+        scale = unit if name in ('position_bandwidth', 'update_min_d') else 1.0
         assert far[name] == pytest.approx(np.multiply(scale, near[name]))
     assert {'delta', 'state_ridge', 'position_bandwidth'} < set(searched('algorithm1', field))
 
