@@ -14,8 +14,10 @@ from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map import file as map_file
 from kbr_localization.localization.map.file import check_map, Thumbnails
+from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord, MapStatistics
-from map_helpers import assert_equal_maps, tiny_map
+from kbr_localization.localization.pipeline import localize
+from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest
 
@@ -69,15 +71,27 @@ def test_a_map_survives_its_file(kernel_map, saved):
     np.testing.assert_allclose(loaded.similarities(query), kernel_map.similarities(query))
 
 
+def test_a_map_of_the_papers_pyramid_localizes_from_its_file(tmp_path):
+    papers, run = tiny_map(vision=replace(TINY_VISION, pyramid='papers')), TinyRun(30)
+    papers.save(tmp_path / 'papers.h5')
+    loaded = KernelMap.load(tmp_path / 'papers.h5')
+    assert_equal_maps(papers, loaded)
+    assert loaded.descriptors.shape == (30, 21 * 20) and loaded.descriptors.dtype == np.uint16
+    assert SketchIndex.fit(loaded.descriptors, np.random.default_rng(0)).fits(loaded.descriptors)
+    assert np.median(position_errors(localize(loaded, run), run)[10:]) < 0.3
+
+
 def test_what_another_version_has_is_left_out_and_what_it_lacks_is_the_default(saved, kernel_map):
     with h5py.File(saved, 'r+') as file:
         file['statistics'].attrs['of_another_version'] = 1.0
         file['filter'].attrs['of_another_version'] = 1.0
         file['filter'].attrs['delta'] = 0.5  # of another meaning than today
         del file['filter'].attrs['points'], file['mapping/score']
+        del file['describer'].attrs['pyramid']
     loaded = KernelMap.load(saved)
     expected = replace(kernel_map.filter_config, points=KbrConfig().points)
     assert loaded.statistics is None and loaded.filter_config == expected
+    assert loaded.describer.config == TINY_VISION
 
 
 def test_a_record_without_the_lateral_scale_is_read(saved):

@@ -70,6 +70,29 @@ def test_a_descriptor_is_the_root_of_counts_over_the_mean_count_of_each_word(tre
         np.testing.assert_allclose(descriptor / 8.0, roots, atol=1 / 16 + 1e-5)
 
 
+def test_the_pyramid_of_the_papers_is_their_formula():
+    """Plain SIFT, the nearest of 200 words, 21 cells that weigh 1/4, 1/4, 1/2 by level."""
+    plain = {'patch_size': 16, 'spacing': 8, 'vocabulary_tree': False, 'patch_components': 0}
+    describer = fitted(replace(CONFIG, pyramid='papers', **plain))
+    grid, histograms = PatchGrid(SHAPE, 16, 8), np.zeros((8, 21, 200))
+    for image, histogram in zip(IMAGES, histograms, strict=True):
+        patches = DenseSift(grid, CONFIG.blur).describe(describer.preparation.grey(image))
+        for patch, (x, y) in zip(patches, grid.centres, strict=True):
+            word = np.linalg.norm(describer.vocabulary.words - patch, axis=1).argmin()
+            for first, side, weight in (0, 1, 1 / 4), (1, 2, 1 / 4), (5, 4, 1 / 2):
+                cell = int(y / SHAPE[0] * side) * side + int(x / SHAPE[1] * side)
+                histogram[first + cell, word] += weight / len(patches)
+    descriptors = np.stack([describer.describe(image) for image in IMAGES])
+    assert descriptors.shape == (8, describer.size) == (8, 4200)
+    flat = histograms.reshape(8, 4200)
+    np.testing.assert_allclose(descriptors / (4.0 * len(grid.centres)), flat, atol=1e-12)
+    kernel = [[np.minimum(one, other).sum() for other in np.tile(flat, (9, 1))] for one in flat]
+    many = np.tile(descriptors, (9, 1))
+    np.testing.assert_allclose(describer.cross_gram(descriptors, many), kernel, atol=1e-12)
+    similarities = describer.prepared(many).compared_with(descriptors[3])
+    np.testing.assert_allclose(similarities, kernel[3], atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ('image', 'message'),
     [

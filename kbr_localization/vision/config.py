@@ -60,6 +60,12 @@ class VisionConfig:
         0,
         256,
     )
+    pyramid: str = parameter(
+        'roots',
+        'roots of weighted counts in 2 x 2 cells and two halves, or plain counts of plain SIFT '
+        'in 1 + 4 + 16 cells as in the papers',
+        choices=('roots', 'papers'),
+    )
     vocabulary_samples: int = parameter(
         60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
     )

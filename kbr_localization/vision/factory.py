@@ -75,6 +75,7 @@ def describer_from_state(state: State) -> Describer:
             describers = [describer_from_state(section) for section in sections.values()]
             return MultiCameraDescriber(tuple(sections), describers)
         defaults = to_mapping(VisionConfig())
+        state = {'pyramid': 'roots', **state}  # which maps of earlier versions do not say
         values = {name: type(default)(state[name]) for name, default in defaults.items()}
         config = from_mapping(VisionConfig, values)
         for name, only in _FIXED.items():

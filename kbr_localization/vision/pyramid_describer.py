@@ -10,7 +10,7 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
-from kbr_localization.vision.describer import CameraDescriber, State
+from kbr_localization.vision.describer import CameraDescriber, Prepared, State
 from kbr_localization.vision.local_descriptors import (
     DenseDaisy,
     DenseSift,
@@ -43,6 +43,8 @@ class PyramidDescriber(CameraDescriber):
     """
     Describer whose descriptors are the roots of weighted word counts of 2 x 2 cells.
 
+    With `pyramid='papers'` they are those of `PapersPyramid`, without weights.
+
     Learnt: `basis`, (size of a local descriptor, c) float32, onto which patches are projected,
     or none; a `vocabulary` of words of size c, or of the size of a local descriptor; and
     `word_weights`, (words,) float32, what a patch counts by its word. Features of a network also
@@ -70,28 +72,37 @@ class PyramidDescriber(CameraDescriber):
                 )
             branches = checked(learnt, 'branches', (len(sizes), size))
             self.vocabulary = Vocabulary(words, branches, sizes)
+        grid, self._papers = self._local.grid, None
+        if config.pyramid == 'papers':
+            self._papers = spatial_pyramid.PapersPyramid(grid.centres, grid.shape, config.words)
+            self.size, self.dtype = self._papers.size, self._papers.dtype
+            return
         self._word_weights = checked(learnt, 'word_weights', (config.words,))
         if self._word_weights.min() <= 0.0:
             raise VisionError('word_weights: expected positive numbers; build the map again')
-        self.size, grid = spatial_pyramid.CELLS * config.words, self._local.grid
+        self.size = spatial_pyramid.CELLS * config.words
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape)
         # roots are kept in eighths, or in larger units where they would not fit
         self._unit = min(8.0, 255.0 / np.sqrt(max(int(np.bincount(self._cells).max()), 1)))
 
-    def describe(self, image: Image) -> NDArray[np.uint8]:
+    def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         patches, weights = _describe_patches(self._local, self.preparation, image)
         words = self.vocabulary.nearest(_projected(patches, self._basis, self._local.step))
+        if self._papers:
+            return self._papers.counts(words)
         bins = self._cells * self.config.words + words
         sums = np.bincount(bins, weights * self._word_weights[words], minlength=self.size)
         return np.asarray(np.minimum(np.rint(self._unit * np.sqrt(sums)), 255), dtype=np.uint8)
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
-        return spatial_pyramid.cross_gram(left, right)
+        return (self._papers or spatial_pyramid).cross_gram(left, right)
 
-    def prepared(self, descriptors: NDArray[Any]) -> spatial_pyramid.PreparedImages:
+    def prepared(self, descriptors: NDArray[Any]) -> Prepared:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
+        if self._papers:
+            return super().prepared(descriptors)
         return spatial_pyramid.PreparedImages(descriptors)
 
 
@@ -133,11 +144,12 @@ def learn_pyramid(
             vocabulary = learn_tree(patches, config.words, rng, step)
         else:
             vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
-        # weigh a word by its mean count, by Laplace's rule for one that no patch has
-        frequencies = np.bincount(vocabulary.nearest(patches), minlength=config.words) + 1.0
-        weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
+        learnt = {**network, 'vocabulary': vocabulary.words, 'basis': basis}
+        if config.pyramid == 'roots':
+            # weigh a word by its mean count, by Laplace's rule for one that no patch has
+            frequencies = np.bincount(vocabulary.nearest(patches), minlength=config.words) + 1.0
+            learnt['word_weights'] = np.asarray(frequencies.mean() / frequencies, np.float32)
     progress('learning the vocabulary', 1, 1)
-    learnt = {**network, 'vocabulary': vocabulary.words, 'word_weights': weights, 'basis': basis}
     if config.vocabulary_tree:
         learnt |= {'branches': vocabulary.branches, 'branch_sizes': vocabulary.sizes}
     return {name: value for name, value in learnt.items() if value is not None}
@@ -180,7 +192,8 @@ def _sample_patches(
 def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | None:
     """Matrix (d, c) that local descriptors (k, d) are multiplied by, None for their numbers."""
     size, step = patches.shape[1], 2**-11
-    weighting = sign_weighting() if config.descriptor == 'sift_pyramid' else None
+    signed = config.descriptor == 'sift_pyramid' and config.pyramid == 'roots'
+    weighting = sign_weighting() if signed else None
     # the features of a network are few and differ in all of their numbers
     if config.descriptor == LEARNED or not 0 < config.patch_components < size:
         return None if weighting is None else rounded(weighting, step)
