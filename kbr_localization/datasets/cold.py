@@ -54,7 +54,7 @@ _IMAGE_NAME = re.compile(
 
 
 class StampedPose(NamedTuple):
-    """Stamp in nanoseconds and pose (3,) of an image, or None, or of the odometry."""
+    """Stamp in nanoseconds and pose (3,) of an image or of odometry; None: it has no pose."""
 
     stamp_ns: int
     pose: FloatArray | None

@@ -119,7 +119,7 @@ class Dataset(Protocol):
 
 @dataclass
 class FrameList(Dataset):
-    """A run of frames that are held."""
+    """A run of given frames."""
 
     name: str
     odometry: OdometryTrack

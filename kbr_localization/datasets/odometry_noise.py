@@ -93,9 +93,18 @@ def _slips(
     return errors
 
 
-def random_origin(rng: np.random.Generator) -> FloatArray:
-    """Draw where the odometry frame begins: a pose (3,) within 5 m."""
-    return np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
+def reported_track(
+    truth: OdometryTrack, noise: OdometryNoise, rng: np.random.Generator
+) -> OdometryTrack:
+    """
+    Odometry of true poses at their stamps, in a frame with a random origin within 5 m.
+
+    Its poses are of the wheels' point, which may be offset from the point of the true poses.
+    """
+    steps = se2.between(truth.poses[:-1], truth.poses[1:])
+    reported = reported_steps(steps, np.diff(truth.stamps_ns), noise, rng)
+    origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
+    return OdometryTrack(truth.stamps_ns, se2.chain(origin, reported))
 
 
 def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
@@ -111,6 +120,4 @@ def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTra
     step = max(50_000_000, (last - first) // 2_000_000)
     stamps = np.append(np.arange(first, last, step, dtype=np.int64), np.int64(last))
     poses = se2.interpolate(truth.stamps_ns, truth.poses, stamps)
-    steps = se2.between(poses[:-1], poses[1:])
-    reported = reported_steps(steps, np.diff(stamps), OdometryNoise(), rng)
-    return OdometryTrack(stamps, se2.chain(random_origin(rng), reported))
+    return reported_track(OdometryTrack(stamps, poses), OdometryNoise(), rng)

@@ -56,11 +56,6 @@ def write_notes(folder: Path, notes: Sequence[str]) -> None:
         (folder / NOTES).write_text(''.join(f'{note}\n' for note in notes), encoding='utf-8')
 
 
-def with_notes(notes: tuple[str, ...], further: tuple[str, ...]) -> tuple[str, ...]:
-    """Add the notes that are missing: a copy of a run already has the notes of the run."""
-    return tuple(dict.fromkeys(notes + further))
-
-
 def read_notes(folder: Path) -> tuple[str, ...]:
     """Return the notes in a folder, none where there is no file that can be read."""
     try:

@@ -9,11 +9,7 @@ import math
 import cv2
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.odometry_noise import (
-    OdometryNoise,
-    random_origin,
-    reported_steps,
-)
+from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_track
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import centred, Light, Pixels, shade
@@ -121,15 +117,9 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
 def odometry_of(
     poses: FloatArray, noise: OdometryNoise, rng: np.random.Generator
 ) -> OdometryTrack:
-    """
-    Odometry of true poses (m, 3) at 20 Hz, from time 0 and a random origin on.
-
-    It has the errors of the wheels; its poses are of the wheels' point, which may be offset from
-    the point of the true poses.
-    """
-    reported = reported_steps(se2.between(poses[:-1], poses[1:]), STEP_NS, noise, rng)
+    """Odometry of true poses (m, 3) at 20 Hz from time 0 on; see `reported_track`."""
     stamps_ns = np.arange(len(poses), dtype=np.int64) * STEP_NS
-    return OdometryTrack(stamps_ns, se2.chain(random_origin(rng), reported))
+    return reported_track(OdometryTrack(stamps_ns, poses), noise, rng)
 
 
 def follow(

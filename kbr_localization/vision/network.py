@@ -94,7 +94,7 @@ class Network:
         self.tried = self.run(noise)
 
     def run(self, image: NDArray[np.uint8]) -> list[Float32Array]:
-        """Return all outputs for a BGR image; raises VisionError for not finite numbers."""
+        """Return all outputs for a BGR image; raises VisionError where one is not finite."""
         if image.shape[:2] != tuple(self._size):
             resized = cv2.resize(image, self._size[::-1], interpolation=cv2.INTER_AREA)
             image = np.asarray(resized, dtype=np.uint8)
