@@ -80,7 +80,7 @@ class Localizer(Protocol):
     A recursive estimator of the pose on a position-image map.
 
     Poses are (3,), covariances (3, 3), descriptors (d,) of the map's describer. A class that
-    inherits from this has the last seven methods, for a localizer without belief, gate and
+    inherits from this has the last six methods, for a localizer without belief, gate and
     learning.
     """
 
@@ -181,7 +181,7 @@ class UpdateGate:
 
     def due(self) -> bool:
         """Whether the next image should update the belief."""
-        # the way is as near as any to the wanted
+        # from half a step before the wanted way on, no later image is nearer to it
         way = self._way + se2.magnitude(self._moved)
         return self._open or bool(np.any(way + 0.5 * self._step >= self.wanted))
 

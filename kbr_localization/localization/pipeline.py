@@ -40,7 +40,7 @@ class Tracker:
         self._odometry: FloatArray | None = None
         self._update_requested = False
         self._blind = self._doubtful = False
-        self._inside, self._variance = 1.0, 0.0
+        self._inside = 1.0
 
     def initialize(
         self, pose: FloatArray, covariance: FloatArray, odometry: FloatArray | None = None
@@ -108,18 +108,14 @@ class Tracker:
                 self.used += 1
         return self._estimate()
 
-    def _mass_inside(self, variance: float) -> float:
-        """Probability of `localized_radius` under a variance of x and y in square metres."""
-        radius = self.kernel_map.filter_config.localized_radius
-        return -float(np.expm1(-0.5 * radius**2 / max(variance, 1e-12)))
-
     def _estimate(self) -> PoseEstimate:
         """Call a pose uncertain once the odometry alone may have left `localized_radius`."""
-        estimate = self.localizer.estimate()
-        self._variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
-        inside = self._mass_inside(self._variance)
+        estimate, config = self.localizer.estimate(), self.kernel_map.filter_config
+        variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
+        # probability of the radius under this variance of x and of y
+        inside = -float(np.expm1(-0.5 * config.localized_radius**2 / max(variance, 1e-12)))
         self._inside = self._inside if self._blind else inside
-        least = self.kernel_map.filter_config.localized_mass * self._inside
+        least = config.localized_mass * self._inside
         sure = estimate.localized and inside >= least
         self._doubtful = self._blind and (self._doubtful or not sure)
         if self._doubtful and estimate.localized:

@@ -192,15 +192,10 @@ def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
         if not own:
             outside.append(outside_fixes(dataset))
             continue
-        odometry = np.array([frame.odometry for frame in own])
-        poses = np.array([frame.reference for frame in own])
-        end = np.full((1, 3), np.nan)
         part = {
             'frames': np.array(own, dtype=object),
-            'odometry': odometry,
-            'poses': poses,
-            'controls': np.concatenate([se2.between(odometry[:-1], odometry[1:]), end]),
-            'next_poses': np.concatenate([poses[1:], end]),
+            'odometry': np.array([frame.odometry for frame in own]),
+            'poses': np.array([frame.reference for frame in own]),
             'stamps_ns': np.array([frame.stamp_ns for frame in own], dtype=np.int64),
             'run_index': np.full(len(own), run, dtype=np.int32),
         }
@@ -215,7 +210,18 @@ def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
             f'no image with a reference pose in {names}: nothing to build a map from; without '
             'known poses build it by --poses odometry'
         )
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    posed = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return posed | transitions(posed['odometry'], posed['poses'], posed['run_index'])
+
+
+def transitions(odometry: FloatArray, poses: FloatArray, segment: np.ndarray) -> dict[str, Any]:
+    """Return `controls` and `next_poses` (n, 3) of poses (n, 3), NaN at the ends of segments."""
+    ends = np.append(np.diff(segment) != 0, True)[:, np.newaxis]
+    controls = se2.between(odometry, np.roll(odometry, -1, axis=0))
+    return {
+        'controls': np.where(ends, np.nan, controls),
+        'next_poses': np.where(ends, np.nan, np.roll(poses, -1, axis=0)),
+    }
 
 
 def _usable(

@@ -183,7 +183,7 @@ def check_map(path: Path) -> tuple[int, list[str]]:
     kernel_map, large = _read(path)
     with path.open('rb') as raw:
         _verify(path, raw.fileno(), large)
-    return len(kernel_map), [path for path, _, sums in large if sums is None]
+    return len(kernel_map), [name for name, _, sums in large if sums is None]
 
 
 def _read(path: Path) -> tuple[KernelMap, list[_LargeArray]]:

@@ -24,8 +24,6 @@ from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 1024
 """Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
-
-
 OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
 """Arrays of a map that have a row for each image."""
 _OF_CLOSURES = ('closures', 'chain', 'relative', 'misses', 'score', 'kept')

@@ -18,7 +18,7 @@ from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.map.build import describe_runs
+from kbr_localization.localization.map.build import describe_runs, transitions
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
@@ -31,10 +31,15 @@ from kbr_localization.localization.mapping.align import (
 )
 from kbr_localization.localization.mapping.consistency import relate, Related
 from kbr_localization.localization.mapping.graph import settle, Solved
-from kbr_localization.localization.mapping.loop_closure import measure_closures, propose
+from kbr_localization.localization.mapping.loop_closure import (
+    Closures,
+    measure_closures,
+    propose,
+)
 from kbr_localization.localization.mapping.odometry_model import (
     correct_headings,
     CorrectedOdometry,
+    DRIFT,
     watch,
     Watched,
 )
@@ -131,7 +136,9 @@ def map_described(
     # the poses were made from the odometry itself: its noise is not smaller than is usual
     (_, noise), usual = measure_odometry(own), MotionNoise.default()
     whole = replace(
-        _with_poses(part, segment, solved.poses),
+        part,
+        poses=solved.poses,
+        **transitions(part.poses, solved.poses, segment),
         motion_noise=replace(
             noise,
             per_metre=np.maximum(noise.per_metre, usual.per_metre),
@@ -211,7 +218,7 @@ def _join(
     ]
     kept = home[-len(own) :]  # noqa: E203
     notes += _left_out(own, segment, kept, seconds, other)
-    solved, record = _solve(trajectories, found, np.flatnonzero(home), corrected)
+    solved, record = _solve(trajectories, closures, found, np.flatnonzero(home), corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
 
 
@@ -255,7 +262,11 @@ def _left_out(
 
 
 def _solve(
-    trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
+    trajectories: Trajectories,
+    closures: Closures,
+    found: Related,
+    members: Indices,
+    corrected: CorrectedOdometry,
 ) -> tuple[Solved, MappingRecord]:
     """
     Solve for images (m,) of the segments that closures join.
@@ -265,14 +276,14 @@ def _solve(
     """
     place = np.full(len(trajectories), -1)
     place[members] = np.arange(len(members))
-    ends = place[np.stack([found.closures.first, found.closures.second], axis=1)]
+    ends = place[np.stack([closures.first, closures.second], axis=1)]
     inside = np.all(ends >= 0, axis=1)
     first, second = ends[inside].T
-    proposed = replace(found.closures.select(inside), first=first, second=second)
+    proposed = replace(closures.select(inside), first=first, second=second)
     believed, part = found.believed[inside], trajectories.subset(members)
     solved = settle(part, proposed.select(believed), found.parameters, corrected.prior)
-    solved.parameters[:, -1] += corrected.drift
-    solved.calibration.values[-1] += corrected.drift
+    solved.parameters[:, DRIFT] += corrected.drift
+    solved.calibration.values[DRIFT] += corrected.drift
     kept = np.zeros(len(proposed), dtype=np.uint8)
     kept[believed] = solved.kept
     moved = se2.between(solved.poses[second], solved.poses[first])
@@ -287,18 +298,6 @@ def _solve(
         proposed.score,
         kept,
         aligned=False,
-    )
-
-
-def _with_poses(part: KernelMap, segment: Indices, poses: FloatArray) -> KernelMap:
-    """Replace the odometry poses (m, 3) of a map; steps are those within segments (m,)."""
-    ends = np.append(np.diff(segment) != 0, True)[:, np.newaxis]
-    controls = se2.between(part.poses, np.roll(part.poses, -1, axis=0))
-    return replace(
-        part,
-        poses=poses,
-        next_poses=np.where(ends, np.nan, np.roll(poses, -1, axis=0)),
-        controls=np.where(ends, np.nan, controls),
     )
 
 
@@ -368,7 +367,7 @@ def extend(
     parameters = parameters_about(solved.parameters[-1:], point)
     record = replace(joined.record, parameters=parameters)
     part = own.subset(joined.images)
-    added = _with_poses(part, joined.segment, poses)
+    added = replace(part, poses=poses, **transitions(part.poses, poses, joined.segment))
     with_map = int(np.sum((record.kept == 1) & (record.closures[:, 1] < n)))
     return _appended(kernel_map, added, part.poses, covariances, record), [
         *joined.notes,

@@ -41,14 +41,13 @@ _STEP = 1e-4  # of the parameters, for derivatives
 @dataclass(frozen=True)
 class Related:
     """
-    What images say of each other.
+    What closures say together.
 
-    `closures`: all that were proposed; `believed`: (m,) which of them are true together and more
-    than look-alikes. `parameters`: (7,) of the odometry, by their rings. `group`: (p,) of each
-    segment; segments of one group are joined by closures.
+    `believed`: (m,) which of them are true together and more than look-alikes. `parameters`: (7,)
+    of the odometry, by their rings. `group`: (p,) of each segment; segments of one group are
+    joined by closures.
     """
 
-    closures: Closures
     believed: NDArray[np.bool_]
     parameters: FloatArray
     group: Indices
@@ -60,7 +59,7 @@ def relate(trajectories: Trajectories, closures: Closures, prior: Prior) -> Rela
     if len(closures):
         chains, parameters = agree(trajectories, closures, prior)
     believed, group = _believed(trajectories, closures, chains)
-    return Related(closures, believed, parameters, group)
+    return Related(believed, parameters, group)
 
 
 def agree(

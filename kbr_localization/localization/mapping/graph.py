@@ -46,17 +46,15 @@ class Solved:
     Poses (n, 3) of all images and their covariances (n, 3, 3) about the best rigid alignment.
 
     `parameters`: (runs, 7) of the odometry; `calibration`: those of another run, in the metres of
-    these runs. `kept`: (m,) which closures hold; `misses`: (m, 3) along, across and in heading.
-    `growth`: standard deviations (3,) of the last image against the first, without alignment.
+    these runs. `kept`: (m,) which closures hold. `growth`: standard deviations (3,) of the last
+    image against the first, without alignment.
     """
 
     poses: FloatArray
     covariances: FloatArray
     parameters: FloatArray
     calibration: Calibration
-    closures: Closures
     kept: NDArray[np.bool_]
-    misses: FloatArray
     growth: FloatArray
 
 
@@ -277,9 +275,7 @@ class PoseGraph:
             rows.reshape(-1, 3, 3),
             parameters,
             Calibration(common, of_common),
-            self.closures,
             kept,
-            self.misses(x),
             growth,
         )
 
