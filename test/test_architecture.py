@@ -24,15 +24,19 @@ def layer(room):
     return next((n for n, rooms in enumerate(LAYERS, 1) if room in rooms), 0)
 
 
-def imported_rooms(tree):
-    for node in ast.walk(tree):
-        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+def imported(nodes):
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
         if isinstance(node, ast.ImportFrom):
-            modules = [f'{node.module}.{a.name}' for a in node.names]
-        for module in modules:
-            package, *rooms = module.split('.')
-            if package == 'kbr_localization' and rooms:
-                yield rooms[0]
+            yield from (f'{node.module}.{a.name}' for a in node.names)
+
+
+def imported_rooms(tree):
+    for module in imported(ast.walk(tree)):
+        package, *rooms = module.split('.')
+        if package == 'kbr_localization' and rooms:
+            yield rooms[0]
 
 
 def test_imports_between_rooms_run_one_way():
@@ -54,7 +58,6 @@ def test_only_ros_and_its_demo_import_ros():
     for path in SOURCES:
         if path.relative_to(ROOT).parts[0] in ('ros', 'demo'):
             continue
-        for node in ast.parse(path.read_text(encoding='utf-8')).body:
-            module = getattr(node, 'module', None) or ''
+        for module in imported(ast.parse(path.read_text(encoding='utf-8')).body):
             own = module.startswith(('kbr_localization.ros', 'kbr_localization.demo'))
             assert not own and not ROS.fullmatch(module.split('.')[0]), f'{path} imports {module}'

@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told_on_diagnostics_and_in_the_log(ros):
 
 def test_a_robot_that_stands_and_a_pose_of_another_type_are_told(ros):
     ros.node.create_publisher(PoseStamped, 'other', RELIABLE)
-    recorded = Recorded(ros, no_data_timeout=0.5)
+    recorded = Recorded(ros)
     node = ros.start_node('recorder', ['pose:=other'], out=recorded.out, no_data_timeout=0.5)
     expected = 'published as geometry_msgs/msg/PoseStamped, expected geometry_msgs/msg/PoseWith'
     ros.spin_until(lambda: expected in node.output)

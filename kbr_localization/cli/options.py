@@ -166,17 +166,18 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
         method_named,
         with_values,
     )
-    from kbr_localization.vision.config import PREFIX, VisionConfig  # noqa: PLC0415
+    from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
 
     config = method_named(method).config
-    values = _parsed(settings, {'': config, PREFIX: VisionConfig})
-    for name in values[PREFIX]:
-        raise ConfigurationError(
-            f'parameter {PREFIX + name!r}: is fixed in the map, whose images were described with '
-            'it: set it where a map is built'
-        )
-    from_mapping(config, to_mapping(method_config(method, kernel_map)) | values[''])
-    return with_values(method, kernel_map, values[''])
+    for name in (setting.partition('=')[0].strip() for setting in settings or ()):
+        if name.startswith(PREFIX):
+            raise ConfigurationError(
+                f'parameter {name!r}: is fixed in the map, whose images were described with it: '
+                'set it where a map is built'
+            )
+    values = _parsed(settings, {'': config})['']
+    from_mapping(config, to_mapping(method_config(method, kernel_map)) | values)
+    return with_values(method, kernel_map, values)
 
 
 def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:

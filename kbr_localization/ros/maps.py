@@ -135,7 +135,7 @@ class GrowingMap:
         self._begin_on(in_use)
 
     def _begin_on(self, in_use: MapInUse) -> None:
-        self.in_use, self._written = in_use, in_use.kernel_map
+        self.in_use, self._written = in_use, len(in_use.kernel_map)
         self._added = in_use.kernel_map.poses[grown(in_use.kernel_map)]
         self._travel = 0.0
         self._odometry: se2.FloatArray | None = None
@@ -147,7 +147,7 @@ class GrowingMap:
     @property
     def unsaved(self) -> int:
         """Images that were added and are not yet written."""
-        return len(self.in_use.kernel_map) - len(self._written)
+        return len(self.in_use.kernel_map) - self._written
 
     def use(self, in_use: MapInUse) -> None:
         """
@@ -205,7 +205,7 @@ class GrowingMap:
             self._log('error', self.failure)
             raise
         if self.in_use.name == in_use.name:
-            self._written, self.failure = in_use.kernel_map, ''
+            self._written, self.failure = len(in_use.kernel_map), ''
 
     def close(self) -> None:
         """Let other processes add to the file."""

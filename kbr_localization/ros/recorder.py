@@ -408,11 +408,8 @@ class RecorderNode(ParameterNode):
 
     def _take_pose(self, message: Any) -> None:
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
-        stamp_ns, posed, deviation = (
-            conversions.stamp_to_ns(message.header.stamp),
-            message.pose,
-            0.0,
-        )
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        posed, deviation = message.pose, 0.0
         self._poses.saw(stamp_ns, time.monotonic())
         try:
             if frame_id.lstrip('/') != expected:

@@ -151,7 +151,7 @@ class Session:
             self._requests.append(command)
             self._news.notify()
 
-    def begin_from(self, given: GivenPose | None) -> None:
+    def begin_from(self, given: GivenPose) -> None:
         """Restart from a pose, carried by odometry from its stamp to the next image."""
         self._given = given
 
