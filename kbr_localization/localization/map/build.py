@@ -296,7 +296,8 @@ def describe_images(
 def _describe_all(
     state: bytes, thumbnails: bool, images: Sequence[LoadableImage]
 ) -> list[DescribedImage]:
-    return [_describe(_describer_of(state), image, thumbnails) for image in images]
+    describer = _describer_of(state)
+    return [_describe(describer, image, thumbnails) for image in images]
 
 
 @functools.lru_cache(1)
