@@ -156,8 +156,8 @@ class InitialPose:
     y: float = parameter(0.0, 'y in the map frame, metres')
     z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
     yaw: float = parameter(0.0, 'heading in the map frame, radians')
-    std_xy: float = parameter(0.5, 'sd of x and y, metres; also of a pose without any', 1e-3)
-    std_yaw: float = parameter(0.26, 'sd of yaw, radians; likewise', 1e-3)
+    std_xy: float = parameter(0.5, 'sd of x and y, metres; also of a pose without any', 1e-3, 1e4)
+    std_yaw: float = parameter(0.26, 'sd of yaw, radians; likewise', 1e-3, 100.0)
 
     def __post_init__(self) -> None:
         validate(self, 'initial_pose.')
