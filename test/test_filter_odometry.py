@@ -32,9 +32,9 @@ def test_the_noise_of_steps_is_carried_to_the_last_frame():
     steps = [np.array([0.5, 0.1, 0.7]), np.array([0.4, 0.0, -0.3])]
     rng = np.random.default_rng(0)
     size = 200_000
-    points = np.zeros((size, 3))
+    points, belief = np.zeros((size, 3)), Points(np.zeros((1, 3)), np.ones(1))
     for step in steps:
-        calibration.predict(step)
+        calibration.predict(step, belief)
         deviations = np.sqrt(NOISE.variances(step))
         points = se2.compose(points, step)
         points = se2.compose(points, deviations * rng.standard_normal((size, 3)))
@@ -69,12 +69,10 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
 
 def test_what_is_known_of_the_odometry_is_forgotten_as_the_way_goes_on():
     calibration = calibration_of()
-    before = calibration.covariance.copy()
+    before, belief = calibration.covariance.copy(), Points(np.zeros((1, 3)), np.ones(1))
     for _ in range(50):
-        calibration.predict(np.array([2.0, 0.0, 0.0]))
-    calibration.disperse(
-        Points(np.zeros((1, 3)), np.ones(1)), np.random.default_rng(0), learn=False
-    )
+        calibration.predict(np.array([2.0, 0.0, 0.0]), belief)
+    calibration.disperse(belief, np.random.default_rng(0), learn=False)
     prior = KNOWN.for_a_drive('learnt').covariance
     np.testing.assert_allclose(calibration.covariance, before + 100.0 * CHANGE_RATE * prior)
 

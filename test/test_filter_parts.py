@@ -205,12 +205,12 @@ def test_spacing_and_lateral_offset_are_those_of_the_map():
 
 def test_what_a_run_sees_everywhere_is_subtracted():
     mean, values = RunMean(3, radius=2.0), np.array([0.5, 0.2, 0.1])
-    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, values)
-    mean.predict(np.array([1.0, 0.0, 0.0]))  # still the same place
-    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, values)
-    mean.predict(np.array([4.0, 0.0, 0.0]))
+    seen = FullSimilarity(values)
+    np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).similarities, values)
+    # still the same place
+    np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).similarities, values)
     expected = values - 2.0 * values / (PRIOR + 2.0)
-    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, expected)
+    np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).similarities, expected)
 
 
 # points
@@ -382,21 +382,18 @@ def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong)
 
 def test_images_of_the_map_in_their_order_are_a_right_odometry():
     images = ConsecutiveImages(MAP)
-    for descriptor in MAP.descriptors[:20]:
-        images.update(descriptor, 0.5)
-        images.predict(np.array([0.4, 0.0, 0.0]))
+    for number, descriptor in enumerate(MAP.descriptors[:20]):
+        images.update(descriptor, straight(0.4 * number), 0.5)
     assert images.probability < 0.1
 
 
 def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one():
     images = ConsecutiveImages(MAP)
-    for _ in range(8):
-        images.update(MAP.descriptors[5], 0.5)
-        images.predict(np.array([0.4, 0.0, 0.0]))
+    for number in range(8):
+        images.update(MAP.descriptors[5], straight(0.4 * number), 0.5)
     assert images.probability > 0.9
-    for descriptor in MAP.descriptors[6:26]:
-        images.update(descriptor, 0.5)
-        images.predict(np.array([0.4, 0.0, 0.0]))
+    for number, descriptor in enumerate(MAP.descriptors[6:26], 8):
+        images.update(descriptor, straight(0.4 * number), 0.5)
     assert images.probability < 0.1
 
 

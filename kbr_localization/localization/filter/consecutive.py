@@ -44,8 +44,7 @@ class ConsecutiveImages:
     def forget(self) -> None:
         """Begin a drive."""
         self._last: deque[tuple[FloatArray, np.ndarray, float]] = deque(maxlen=8)
-        self._pose, self.probability = np.zeros(3), 0.0
-        self._gain, self._weight = 1.0, 20.0
+        self.probability, self._gain, self._weight = 0.0, 1.0, 20.0
 
     @functools.cached_property
     def law(self) -> SimilarityDecay | None:
@@ -58,17 +57,12 @@ class ConsecutiveImages:
         centring = self._map.centring
         return float(np.quantile(centring.squared_length(centring.means), 0.995))
 
-    def predict(self, increment: FloatArray) -> None:
-        """Follow the odometry by an increment (3,)."""
-        self._pose = se2.compose(self._pose, increment)
-
-    def update(self, image: np.ndarray, seconds: float) -> None:
-        """Take in an image's descriptor (d,), so many seconds after the last one."""
+    def update(self, image: np.ndarray, pose: FloatArray, seconds: float) -> None:
+        """Take in a descriptor (d,) from an odometry pose (3,), seconds after the last one."""
         centring, law = self._map.centring, self.law
         mean = float(centring.with_references(image).mean())
         if self._last and law is not None:
-            poses = np.stack([pose for pose, *_ in self._last])
-            d, a = se2.magnitude(se2.between(poses, self._pose))
+            d, a = se2.magnitude(se2.between([one for one, *_ in self._last], pose))
             u = law.distance(d, a)
             standing = np.flatnonzero(u <= STANDING)
             n = int(standing[0]) if standing.size else -1
@@ -85,7 +79,7 @@ class ConsecutiveImages:
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
             odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
-        self._last.append((self._pose, np.array(image), mean))
+        self._last.append((pose, np.array(image), mean))
 
     def _learn(self, law: SimilarityDecay, value: float, u: float, ratio: float) -> None:
         """Learn how similar the images of this run are, from pairs that are likely right."""

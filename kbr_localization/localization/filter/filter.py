@@ -95,9 +95,9 @@ class KernelBayesLocalizer(Localizer):
         self.gate.reopen()
         self.consecutive.forget()
         self._looked = self._updated_at = self._now
-        self._starts, self._updated = True, False
-        self._since = np.zeros(3)  # the motion since the last image that was due
-        self._last_image: np.ndarray | None = None
+        self._updated = False
+        self._pose = np.zeros(3)  # where the odometry has the robot
+        self._last: tuple[np.ndarray, FloatArray] | None = None  # image that was due, its pose
         self._led_metres = self._carried = 0.0
         self._recent = np.zeros(2)  # sums of log Lambda here and of its weights, with forgetting
 
@@ -161,36 +161,33 @@ class KernelBayesLocalizer(Localizer):
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move all points by an increment (3,)."""
         self._updated = False
-        self._since = se2.compose(self._since, odometry_increment)
+        self._pose = se2.compose(self._pose, odometry_increment)
         self.gate.add(odometry_increment)
-        self.consecutive.predict(odometry_increment)
-        self.run_mean.predict(odometry_increment)
         if self.strata is not None:
             self.odometry.predict(odometry_increment, self.strata.points)
 
     def update(self, descriptor: np.ndarray) -> None:
         """Take in an image by its descriptor (d,): is it due, is it new, and what does it say."""
-        due, seconds, before = (
-            self.gate.due(),
-            self._now - self._looked,
-            self.consecutive.probability,
-        )
+        due, before = self.gate.due(), self.consecutive.probability
+        self.consecutive.update(descriptor, self._pose, self._now - self._looked)
         self._looked = self._now
-        self.consecutive.update(descriptor, seconds)
         self._carried = max(self._carried, CARRIED * (self.consecutive.probability - before))
         if not due and not self.odometry_wrong:
             return
         # the same image to the last bit, though the robot has moved: the camera is stuck
-        last, moved = self._last_image, np.abs(self._since).max() > 0.01
-        self._last_image, self._since = np.array(descriptor), np.zeros(3)
-        if moved and last is not None and np.array_equal(descriptor, last):
+        last, self._last = self._last, (np.array(descriptor), self._pose)
+        if (
+            last is not None
+            and np.array_equal(descriptor, last[0])
+            and np.abs(se2.between(last[1], self._pose)).max() > 0.01
+        ):
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
             return
         nearby = None
         if self.kernel_map.is_large and self.strata is not None:
             nearby = self.model.in_reach(self.strata.points.poses)
-        self.step(self.kernel_map.compare(descriptor, self._starts, nearby))
+        self.step(self.kernel_map.compare(descriptor, self.strata is None, nearby))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Take in an image by its kernel values (n,) with the map, as the describer has them."""
@@ -204,12 +201,11 @@ class KernelBayesLocalizer(Localizer):
         self.diagnostics['updates'] += 1
         self.diagnostics['best_similarity'] = compared.best
         # Compare relative to the other images of this run.
-        seen = self.run_mean.subtract(self.model.centring.of(compared))
-        if self._starts:
+        seen = self.run_mean.subtract(self.model.centring.of(compared), self._pose)
+        if self.strata is None:
             size = 4 * self.config.points
             self._start_from(sample_from_image(self.model, seen, size, self.rng))
-        if self.strata is None:
-            return
+        assert self.strata is not None
         # Add the motion that the odometry does not report, where consecutive images show one.
         metres = self._add_unreported_motion(metres)
         confirmed = self.confirmed
@@ -218,8 +214,8 @@ class KernelBayesLocalizer(Localizer):
         if self.config.carried_rate > 0.0:
             self._bear(self.strata, seen, max(metres, self.config.update_min_d))
         # Predict by the model-based kernel sum rule, and weigh by the conditional kernel mean.
-        informative, outlier_rate = self.informative.probability, self.config.outlier_rate
-        self.strata.weigh(self.model, seen, noise, informative, outlier_rate)
+        informative = self.informative.probability
+        self.strata.weigh(self.model, seen, noise, informative, self.config.outlier_rate)
         # Judge every stratum by the odds of this image against a wrong place.
         new = self.new_part(metres)
         self.strata.judge(new, self.statistics.reference_log_likelihood, self.most)
@@ -243,7 +239,7 @@ class KernelBayesLocalizer(Localizer):
         """Summarize the belief about its highest mode."""
         if self.strata is None:
             return nothing_known(self.diagnostics, self._updated)
-        config, belief, limit = self.config, self.belief, self.statistics.evidence_limit
+        config, belief = self.config, self.belief
         mode = belief.mode(self.model.kernel.widths)
         pose, spread, mass = belief.moments_about(mode, config.localized_radius)
         posterior = self.strata.posterior()
@@ -267,7 +263,7 @@ class KernelBayesLocalizer(Localizer):
         details = self.diagnostics | {
             'elsewhere': elsewhere,
             'evidence': float(self.strata.log_odds[0]),
-            'evidence_limit': limit,
+            'evidence_limit': self.statistics.evidence_limit,
             'log_likelihood': mean,
             'mass_in_radius': mass,
             'odometry_wrong': self.consecutive.probability,
@@ -288,7 +284,6 @@ class KernelBayesLocalizer(Localizer):
         return 1.0 - float(np.exp(-min(metres / self.config.position_bandwidth, most)))
 
     def _start_from(self, points: Points) -> None:
-        self._starts = False
         self.odometry.begin(points)
         self.strata = Strata.born(points, 0.0)
 

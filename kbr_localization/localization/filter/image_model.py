@@ -60,11 +60,11 @@ class ImageModel:
         n = len(self.poses)
         self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge) / n)
         if self._whole:
-            self._ones = self._solve(np.arange(n), np.ones(n))
-            gram = self.kernel.gram(self.poses, self.poses).astype(np.float64)
+            every, gram = np.arange(n), self.kernel.gram(self.poses, self.poses)
             self._places = _uniform_on_places(gram)
+            self._ones = self._solve(every, np.ones(n), gram)
             # mean of b_i over the map's places
-            self._on_map = self._solve(np.arange(n), gram @ self._places)
+            self._on_map = self._solve(every, gram @ self._places)
 
     def in_reach(self, points: FloatArray, noise: FloatArray | None = None) -> Indices:
         """Return increasing indices of the map's poses in reach of any of the points (m, 3)."""
@@ -153,13 +153,17 @@ class ImageModel:
                 part = part[np.linspace(0, len(part) - 1, EXACT_IMAGES).astype(np.intp)]
             yield members, part
 
-    def _solve(self, part: Indices, right_side: FloatArray) -> FloatArray:
+    def _solve(
+        self, part: Indices, right_side: FloatArray, gram: NDArray[np.float32] | None = None
+    ) -> FloatArray:
         """Solve A s = v, A = G_X + n epsilon I of a part of the map's poses: (n,) or (n, k)."""
         if not part.size:
             return right_side
         key = part.tobytes()
         if key not in self._factors:
-            matrix = self.kernel.gram(self.poses[part], self.poses[part]).astype(np.float64)
+            if gram is None:
+                gram = self.kernel.gram(self.poses[part], self.poses[part])
+            matrix = gram.astype(np.float64)
             matrix.flat[:: len(part) + 1] = 1.0 + self._ridge
             factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0)
             if failed:
@@ -187,10 +191,9 @@ class ImageModel:
             near = self.in_reach(here)
             crowds.append(float(self.kernel.gram(here, self.poses[near]).sum()) - 1.0)
             offsets = se2.between(here, self.poses[near])
-            metres = np.hypot(offsets[:, 0], offsets[:, 1])
+            metres, turns = se2.magnitude(offsets)
             nearest.append(metres.min(where=metres > 0.0, initial=np.inf))
-            same_way = np.abs(offsets[:, 2]) < MAX_HEADING_DIFF
-            other = np.flatnonzero((runs[near] != runs[index]) & same_way)
+            other = np.flatnonzero((runs[near] != runs[index]) & (turns < MAX_HEADING_DIFF))
             if other.size and metres[other].min() < self.config.localized_radius:
                 along, aside, turn = offsets[other[np.argmin(metres[other])]]
                 # across the mean direction: two places of one bend have no lateral offset

@@ -92,7 +92,7 @@ class OdometryModel:
         deviations = zip(NAMES, law.deviations, strict=True)
         return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
 
-    def predict(self, increment: FloatArray, points: Points | None = None) -> None:
+    def predict(self, increment: FloatArray, points: Points) -> None:
         """Move points by an odometry increment (3,), corrected by the errors of each."""
         motion, effect = moved_with_effects(increment, self.expected + self._about)
         effect[:, _LATERAL] *= self._free_lateral_motion(increment)
@@ -102,8 +102,7 @@ class OdometryModel:
         self._effects = carried @ self._effects + effect
         self._metres += float(np.hypot(increment[0], increment[1]))
         slope = (se2.rotation(motion[2]) @ effect).T
-        if points is not None:
-            points.move(motion + (points.odometry - self._about) @ slope)
+        points.move(motion + (points.odometry - self._about) @ slope)
 
     def total_noise(self, learn: bool) -> FloatArray:
         """Return Q + S V S^T (3, 3), the noise since the last update; Q alone without learning."""

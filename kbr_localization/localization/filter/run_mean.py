@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.map.similarity import Similarity
-from kbr_localization.se2 import compose, FloatArray, wrap_angle
+from kbr_localization.se2 import FloatArray, within
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +27,6 @@ class RunMean:
     def __init__(self, size: int, radius: float) -> None:
         self._radius = radius
         self._sums, self._counts = np.zeros(size), np.full(size, PRIOR)
-        self._pose = np.zeros(3)
         self._pending: list[tuple[FloatArray, NDArray[np.intp], FloatArray]] = []
 
     def grow(self, size: int) -> None:
@@ -36,21 +35,19 @@ class RunMean:
         self._sums = np.append(self._sums, np.zeros(more))
         self._counts = np.append(self._counts, np.full(more, PRIOR))
 
-    def predict(self, increment: FloatArray) -> None:
-        """Follow the odometry by an increment (3,)."""
-        self._pose = compose(self._pose, increment)
+    def subtract(self, seen: Similarity, here: FloatArray) -> Similarity:
+        """
+        Return an image's values less the mean of images taken elsewhere; remember the image.
 
-    def subtract(self, seen: Similarity) -> Similarity:
-        """Return an image's values less the mean of images taken elsewhere; remember the image."""
+        `here`: the pose (3,) where the odometry has it.
+        """
         pending = []
         for age, (pose, known, values) in enumerate(reversed(self._pending)):
-            x, y, turn = pose - self._pose
-            elsewhere = np.hypot(x, y) > self._radius or abs(wrap_angle(turn)) > MAX_HEADING_DIFF
-            if elsewhere or age >= 64:
+            if age < 64 and within(pose, here, self._radius, MAX_HEADING_DIFF):
+                pending.append((pose, known, values))
+            else:
                 self._sums[known] += values
                 self._counts[known] += 1.0
-            else:
-                pending.append((pose, known, values))
         values, mean = seen.at(seen.known), self._sums / self._counts
-        self._pending = [*reversed(pending), (self._pose, seen.known, values)]
+        self._pending = [*reversed(pending), (here, seen.known, values)]
         return seen.mapped(lambda values, indices: np.asarray(values - mean[indices]))
