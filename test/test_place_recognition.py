@@ -34,11 +34,13 @@ def test_a_thumbnail_does_not_see_the_light():
 
 def test_sequences_find_what_single_images_do_not():
     rng = np.random.default_rng(0)
-    truth = np.arange(20, 60)
-    difference = rng.uniform(0.5, 1.0, (40, 80))
-    difference[np.arange(40), truth] -= 0.25
+    truth, size = np.arange(20, 60), (photographs.HEIGHT, photographs.WIDTH)
+    mapped = rng.uniform(0.0, 255.0, (80, *size))
+    noise = rng.uniform(0.0, 255.0, (40, *size))
+    images, places = (x.astype(np.uint8) for x in (0.05 * mapped[truth] + 0.95 * noise, mapped))
+    difference = photographs.contrasted(images, places)
     alone = np.mean(difference.argmin(axis=1) == truth)
-    scores = photographs.sequence_scores(photographs.contrasted(difference))
+    scores = photographs.sequence_scores(difference)
     together = np.mean(np.abs(scores.argmin(axis=1) - truth)[10:] <= 1)
     assert alone < 0.7
     assert together > 0.95
@@ -51,13 +53,11 @@ def test_lines_do_not_begin_before_the_map():
     assert np.isfinite(scores[-1, length:]).all()
 
 
-def test_the_table_of_a_small_pair(tmp_path, capsys):
-    for name, shift in (('day', 0.0), ('night', 0.02)):
+def test_the_table_of_small_traverses(tmp_path, capsys):
+    for number, name in enumerate(('day_left', 'day_right', 'night_right')):
         (tmp_path / name).mkdir()
         for place in range(30):
-            picture = wall_image(0.4 * place + shift)
+            picture = wall_image(0.4 * place + 0.02 * number)
             cv2.imwrite(str(tmp_path / name / f'{place:03d}.png'), picture)
-    photographs.main(['--pair', str(tmp_path / 'day'), str(tmp_path / 'night')])
-    assert '| day → night | image kernel | 1.00 | 1.00 |' in capsys.readouterr().out
-    with pytest.raises(SystemExit, match='expected DATA or --pair'):
-        photographs.main([])
+    photographs.main([str(tmp_path)])
+    assert '| day_right → night_right | image kernel | 1.00 | 1.00 |' in capsys.readouterr().out
