@@ -69,9 +69,13 @@ def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
     found, told = tried
     page = page_of(ring / 'try/report.html')
     median = pytest.approx(found['position_median_m'], rel=1e-5)
-    assert page['tiles'][3] == ['median error', median, 'm']
-    assert {'Topics', 'Stamps', 'Odometry', 'Images'} == set(page['facts'])
-    assert 'm against known poses' in page['subtitle'] and '% of the drive' in page['subtitle']
+    assert page['tiles'][2] == ['median error', median, 'm']
+    assert {'Topics', 'Stamps', 'Odometry: learnt, corrected', 'Images'} == set(page['facts'])
+    assert 'against known poses' in page['subtitle'] and '% of the drive' in page['subtitle']
+    assert (
+        page['verdict'] == found['verdict']
+        and page['plans'][0]['layers'][1]['label'] == 'known poses'
+    )
     # most of the ring was driven once, all of it in one direction only
     again, other = page['advice'][:2]
     assert again.startswith('2') and 'm of the map were not tested' in again
@@ -94,8 +98,12 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
     for name, metres, seed in (('run', 0.6, 3), ('second', 0.4, 4)):
         second = RingRun(metres=metres * ROUND, begin=5.0, known=(1.0, 2.0, 0.5), seed=seed)
         write_cold_run(tmp_path / name, second, second.odometry)
-    drives = tmp_path / 'run', '--twice', tmp_path / 'second'
-    result = invoke('try', *drives, '--out', tmp_path / 'r.html', '--json')
+    drives, out = (tmp_path / 'run', tmp_path / 'second'), ('--out', tmp_path / 'r.html')
+    assert_one_line(invoke('try', *drives, '--twice', drives[0], *out), 'drop one')
+    told = invoke('try', *drives, *out).stdout.splitlines()
+    assert told[0].startswith(('Yes: ', 'Partly: ', 'Not yet: '))
+    assert f'{drives[1]} on a map of {drives[0]}' in told[1]
+    result = invoke('try', drives[0], '--twice', drives[1], *out, '--json')
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found['test_frames'] == len(second) and found['position_median_m'] < 0.3
@@ -104,7 +112,38 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
     assert 'the test (another drive)' in page['subtitle'] and found['test_of_drive'] is None
     assert {'Stamps of run', 'Images of second'} <= set(page['facts'])
     assert page['facts']['Stamps of run'] == page['facts']['Stamps of second']
-    assert len(page['tiles']) == 7
+    names = [name for name, _, _ in page['tiles']]
+    assert [line.split('│')[0].strip() for line in told[3:]] == names and len(names) == 8
+
+
+@pytest.mark.parametrize(
+    ('localized', 'called', 'wrong', 'says'),
+    [
+        (0.9, 90, 0, 'Yes: no answer called localized was more than 1 m off; localized in 90% of'),
+        (0.8, 80, 0, 'Yes: '),
+        (
+            0.79,
+            79,
+            0,
+            'Partly: no answer called localized was more than 1 m off; localized in 79%',
+        ),
+        (0.9, 90, 1, 'Partly: 1 of 90 answers called localized was more than 1 m off; '),
+        (0.9, 100, 5, 'Partly: 5 of 100 answers called localized were more than 1 m off; '),
+        (0.9, 100, 6, 'Not yet: 6 of 100 answers'),
+        (
+            0.49,
+            49,
+            0,
+            'Not yet: no answer called localized was more than 1 m off; localized in 49%',
+        ),
+        (0.0, 0, 0, 'Not yet: the robot was never localized.'),
+    ],
+)
+def test_the_verdict_follows_from_the_share_and_the_wrong_answers(localized, called, wrong, says):
+    figures = {'localized': localized, 'called_localized': called, 'localized_after_m': 10.7}
+    found = trial.verdict(figures | {'called_localized_1m_off': wrong})
+    assert found.startswith(says)
+    assert not called or found.endswith(' of the frames, the first time after 10.7 m.')
 
 
 def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):

@@ -25,7 +25,7 @@ PoseFrame = Enum('PoseFrame', {'CAMERA': 'camera', 'BASE': 'base'}, type=str)
 Format = Enum('Format', {'BAG': 'bag', 'COLD': 'cold'}, type=str)
 Storage = Enum('Storage', {'MCAP': 'mcap', 'SQLITE3': 'sqlite3'}, type=str)
 
-RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
+RUN_HELP = 'A rosbag2, an mcap file, a ROS 1 bag, a COLD run, or public data: docs/datasets.md.'
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP)]
 Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP)]
 MapFile = Annotated[Path, typer.Argument(metavar='MAP', help='A map of `kbr map build`.')]

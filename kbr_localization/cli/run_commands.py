@@ -224,9 +224,10 @@ def report(
 @reads_runs
 def try_(
     run: Run,
+    second: Annotated[Optional[Path], typer.Argument(metavar='[RUN2]', help='The test.')] = None,
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('try/report.html'),
-    twice: Annotated[Optional[Path], typer.Option(help='Another run, to localize.')] = None,
+    twice: Annotated[Optional[Path], typer.Option(help='The same as RUN2.')] = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
     reading: Reading,
@@ -235,12 +236,15 @@ def try_(
     Will it work on my robot? Map one part of a drive, localize the other, print and write a page.
 
     What the drive shows first becomes the map; the stretch in which it comes back, in the same
-    direction, is the test. Poses are the known ones, else they are made of odometry and images.
+    direction, is the test. Of two runs the first is mapped, the second is the test. Poses are the
+    known ones, else they are made of odometry and images.
     """
     from kbr_localization.evaluation import trial
     from kbr_localization.evaluation.report import write_page
 
-    runs, made = [path for path in (run, twice) if path], not out.parent.exists()
+    if second and twice:
+        raise KbrError(f'--twice {twice}: is the second run, but {second} was given too: drop one')
+    runs, made = [path for path in (run, second or twice) if path], not out.parent.exists()
     console.prepare_output(out, *runs)
     try:
         with open_workers(jobs) as workers, terminal_progress() as progress:
@@ -252,9 +256,17 @@ def try_(
             out.parent.rmdir()
         raise
     console.note_skipped(tried.trajectory.skipped, tried.trajectory.last_error)
-    console.show(str(run), tried.summary, json)
+    if not json:
+        print(tried.summary['verdict'], flush=True)
+    console.note('what would make it better:')
     for number, text in enumerate(tried.page['advice'], start=1):
         console.note(f'{number}. {text}')
+    rows = {
+        name: value if not isinstance(value, float) else f'{value:.{1 + (unit == "m")}f} {unit}'
+        for name, value, unit in tried.page['tiles']
+    }
+    title = ' on a map of '.join(map(str, reversed(runs)))
+    console.show(title, tried.summary if json else rows, json)
     console.note(f'{out}: open it in a browser')
 
 

@@ -160,7 +160,7 @@ def run_data(record: RunRecord) -> dict[str, Any]:
     names, notes = ', '.join(kernel_map.run_names), [*run.notes, frame_note(kernel_map, run)]
     layers = [_layer('arrows', kernel_map.poses, 'map', 'map images')]
     if len(record.reference):
-        layers.append(_layer('path', record.reference.poses, 'truth', 'ground truth', 7))
+        layers.append(_layer('path', record.reference.poses, 'truth', 'known poses', 7))
     metrics = {} if record.errors is None else run_metrics(record.errors)
     assert trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds

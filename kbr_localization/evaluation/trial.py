@@ -20,9 +20,10 @@ from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
-from kbr_localization.evaluation.metrics import Metrics, run_metrics, same_place
+from kbr_localization.evaluation.metrics import run_metrics, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics
+from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map, unique_names
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.run_checks import odometry_fault
@@ -39,11 +40,11 @@ AWAY_M = 5.0
 """Metres after which a robot that is at the same place again has come back to it."""
 SHORTEST_M, STANDS_M = 3.0, 1.0
 """Metres of a test from which something can be said; of way up to which a robot stands."""
-_MENTIONED = 0.05
-"""Part of the images that has to be bad before it is mentioned."""
+_MENTIONED, MOSTLY = 0.05, 0.8
+"""Part of images or answers from which bad ones count; of frames localized, for the answer yes."""
 _DRIVE_TWICE = (
     'drive every way twice, in the same direction, where the robot is to localize: the first time '
-    'for the map, the second for the test; or give another drive with --twice'
+    'for the map, the second for the test; or give two drives, as in `kbr try FIRST SECOND`'
 )
 Advice = tuple[str, FloatArray]
 """What would make it better, and the places (k, 3) where."""
@@ -101,10 +102,10 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
     record = record_run(with_statistics(kernel_map), test, progress=progress)
     of_drive = len(test) / len(drives[0]) if len(drives) == 1 else None
     summary = _summary(record, mapped, of_drive, known)
-    odometry = kernel_map.calibration.described()
+    odometry = kernel_map.calibration.described().items()
     facts: dict[str, dict[str, str]] = {
         'Topics': {},
-        'Odometry': {key.replace('_', ' '): told['words'] for key, told in odometry.items()},
+        'Odometry: learnt, corrected': {n.replace('_', ' '): of['words'] for n, of in odometry},
     }
     advice = [*_advice_of_passes(record), *_advice_of_failures(record)]
     names = unique_names([drive.name for drive in drives])
@@ -202,26 +203,28 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
 def _summary(
     record: RunRecord, mapped: Dataset, of_drive: float | None, known: bool
 ) -> dict[str, Any]:
-    kernel_map, test, trajectory = record.kernel_map, record.dataset, record.trajectory
-    assert record.errors is not None and trajectory.seconds is not None
+    test, trajectory, errors = record.dataset, record.trajectory, record.errors
+    assert errors is not None and errors.said is not None and trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds
-    slowest = float(np.quantile(milliseconds, 0.95))
-    again = [same_place(kernel_map.poses, pose).any() for pose in record.reference.poses]
-    metrics: Metrics = run_metrics(record.errors)
-    return {
-        'map_images': len(kernel_map),
+    slowest = float(np.quantile(milliseconds, 0.95, method='higher'))
+    again = [same_place(record.kernel_map.poses, p).any() for p in record.reference.poses]
+    summary: dict[str, Any] = {
+        'map_images': len(record.kernel_map),
         'map_m': _metres(mapped),
         'test_frames': len(test),
         'test_m': _metres(test),
         'test_of_drive': of_drive,
         'test_at_mapped_places': float(np.mean(again)),
         'localized': trajectory.statuses.count('localized') / len(test),
+        'called_localized': int(errors.said.sum()),
+        'called_localized_1m_off': int((errors.said & errors.lost).sum()),
         'errors_against': 'known poses' if known else 'the pose graph of all that was driven',
-        **metrics,
+        **run_metrics(errors),
         'wall_ms_per_frame': float(milliseconds.mean()),
         'wall_ms_per_frame_95': slowest,
         'fastest_camera_hz': 1000.0 / slowest,
     }
+    return {'verdict': verdict(summary), **summary}
 
 
 def _metres(drive: Dataset) -> float:
@@ -296,17 +299,18 @@ def _advice_of_failures(record: RunRecord) -> Iterator[Advice]:
     errors, poses = record.errors, record.reference.poses
     assert errors is not None and errors.said is not None
     said = errors.said
-    if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
-        yield f'seldom localized: {why}', poses[~said]
     wrong, silent = said & errors.lost, ~said
-    silent[: int(np.argmax(said)) if said.any() else None] = False
+    if said.mean() >= MOSTLY:  # the way to the first answer is as usual
+        silent[: int(np.argmax(said))] = False
     if wrong.any():
         yield (
             f'called localized, but up to {errors.position_m[wrong].max():.1f} m off: places look '
             'alike, or reference poses are wrong; drive there again for the map',
             poses[wrong],
         )
-    if silent.mean() > _MENTIONED:
+    if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
+        yield f'seldom localized: {why}', poses[~said]
+    elif silent.mean() > _MENTIONED:
         text = f'not localized in {silent.mean():.0%} of the test: add a pass to the map here'
         yield text, poses[silent]
 
@@ -365,23 +369,29 @@ def _page(
     data['plans'][0]['layers'].append(
         {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': '', 'width': 1.0}
     )
-    part = [('of the drive tested', 'test_of_drive', '%')] if summary['test_of_drive'] else []
+    data['plans'][0]['layers'][1]['label'] = against = summary['errors_against']
+    part, again = summary['test_of_drive'], summary['test_at_mapped_places']
+    called, found = summary['called_localized'], [text for text, _ in advice]
     return data | {
         'title': f'Will it work? {record.dataset.name}',
-        'subtitle': verdict(summary),
+        'verdict': summary['verdict'],
+        'subtitle': f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
+        f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
+        f'({"another drive" if part is None else f"{part:.0%} of the drive"}), {again:.0%} of it '
+        f'within 1 m and 30° of a map image; errors are against {against}',
         'tiles': tiles(
             summary,
-            *part,
-            ('localized', 'localized', '%'),
-            ('localized after', 'localized_after_m', 'm'),
+            ('of the frames localized', 'localized', '%'),
+            ('until first localized', 'localized_after_m', 'm'),
             ('median error', 'position_median_m', 'm'),
-            ('inside 2σ', 'coverage_2sigma', '%'),
-            ('of frames > 1 m off called localized', 'wrong_called_localized', '%'),
-            ('wall time per frame, this computer', 'wall_ms_per_frame', 'ms'),
-            ('fastest camera, this computer', 'fastest_camera_hz', 'Hz'),
+            ('of the errors inside the stated 2σ', 'coverage_2sigma', '%'),
+            (f'of {called} answers called localized > 1 m off', 'called_localized_1m_off', ''),
+            ('mean time per frame, this computer', 'wall_ms_per_frame', 'ms'),
+            ('95% of the frames within', 'wall_ms_per_frame_95', 'ms'),
+            ('camera rate with 95% in time', 'fastest_camera_hz', 'Hz'),
         ),
         'facts': facts,
-        'advice': [text for text, _ in advice],
+        'advice': found or ['Nothing: the test covers the map; answers and images were good'],
     }
 
 
@@ -395,16 +405,22 @@ def spread_out(places: FloatArray) -> FloatArray:
 
 
 def verdict(summary: dict[str, Any]) -> str:
-    """Say in a sentence what was tested and what came out."""
-    part, found = summary['test_of_drive'], 'never localized'
-    if summary['localized_after_m'] is not None:
-        found = (
-            f'localized after {summary["localized_after_m"]:.1f} m and in '
-            f'{summary["localized"]:.0%} of the frames; median error '
-            f'{summary["position_median_m"]:.2f} m against {summary["errors_against"]}'
-        )
+    """
+    Say in a sentence whether it works.
+
+    Yes: no answer called localized was more than `LOST_M` off, and 80% of the frames or more were
+    localized. Not yet: less than half were, or more than 5% of these answers were so far off.
+    """
+    called, wrong = summary['called_localized'], summary['called_localized_1m_off']
+    if not called:
+        return 'Not yet: the robot was never localized.'
+    share = summary['localized']
+    word = 'Yes' if share >= MOSTLY and not wrong else 'Partly'
+    if share < 0.5 or wrong > _MENTIONED * called:
+        word = 'Not yet'
+    off = f'{wrong} of {called} answers' if wrong else 'no answer'
     return (
-        f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
-        f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
-        f'({"another drive" if part is None else f"{part:.0%} of the drive"}): {found}'
+        f'{word}: {off} called localized {"were" if wrong > 1 else "was"} more than {LOST_M:g} m '
+        f'off; localized in {share:.0%} of the frames, the first time after '
+        f'{summary["localized_after_m"]:.1f} m.'
     )
