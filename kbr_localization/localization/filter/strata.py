@@ -110,20 +110,18 @@ class Strata:
         With r and c at the points and their means r_k and c_k in a stratum, a weight is multiplied
         by i (r + o) r_k / (r_k + o) + 1 - i c_k, whose mean is Lambda of the stratum. The floor o
         is `outlier_rate` of the largest r at any point: an image that resembles another place says
-        little about where at this place the robot is. A new stratum, whose points are at many
-        places, has no floor.
+        little about where at this place the robot is.
         """
         weights, log_odds = self.points.weights, self.log_odds
         odds = np.exp(log_odds - np.logaddexp.reduce(log_odds))
         prior = weights * np.repeat(odds, self.sizes)
         r, c = model.evaluate(self.points.poses, prior, int(self.sizes[0]), seen, noise)
-        floor, mean = outlier_rate * float(r.max()) * (self.ages > 0), self.sums(weights * r)
+        floor, mean = outlier_rate * float(r.max()), self.sums(weights * r)
         self.coverage = np.minimum(self.sums(weights * c), 1.0)
         nothing = 1.0 - i * self.coverage
         self.likelihood = i * mean + nothing
         scale = i * mean / np.maximum(mean + floor, 1e-300)
-        factors = (r + np.repeat(floor, self.sizes)) * np.repeat(scale, self.sizes)
-        factors += np.repeat(nothing, self.sizes)
+        factors = (r + floor) * np.repeat(scale, self.sizes) + np.repeat(nothing, self.sizes)
         weights = weights * factors
         weights = weights / np.repeat(self.sums(weights), self.sizes)
         self.points = Points(self.points.poses, weights, self.points.odometry)
