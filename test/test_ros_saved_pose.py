@@ -75,14 +75,14 @@ def test_an_old_file_is_used_only_if_asked_for_whatever_its_stamp(tmp_path):
     save_pose(path, SAVED)
 
     def found(**values):
-        return recent_pose(path, NodeConfig(**values), lambda level, text: told.append(text))
+        return recent_pose(path, NodeConfig(**values), lambda *line: told.append(line))
 
     assert found() is not None and not told
     os.utime(path, (1e9, 1e9))
-    assert found() is None and 'saved pose not used' in told[0]
+    assert found() is None and told[0][0] == 'info' and 'saved pose not used' in told[0][1]
     assert found(initialize_at_saved_pose=True) is not None
     path.write_text('{')
-    assert found() is None and 'delete the file' in told[1]
+    assert found() is None and told[1][0] == 'warning' and 'delete the file' in told[1][1]
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,15 @@ def recent_pose(
     path: Path, config: NodeConfig, log: Callable[[str, str], None]
 ) -> SavedPose | None:
     """Return the saved pose unless its file is old, whatever the stamps say."""
+    level = 'warning'
     try:
         saved = load_pose(path)
         if saved is not None:
-            check_age(max(time.time() - path.stat().st_mtime, 0.0), config)
+            age, level = max(time.time() - path.stat().st_mtime, 0.0), 'info'
+            check_age(age, config)
         return saved
     except (RosError, OSError) as error:
-        log('info', str(error))
+        log(level, str(error))
     return None
 
 
