@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+import gc
 import importlib
 import signal
 import sys
@@ -19,6 +20,7 @@ def start(program: str, module: str) -> int:
     is_listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_listening:  # not in the background of a shell script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # a tenth of the imports; what they make is there to stay
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
@@ -26,6 +28,8 @@ def start(program: str, module: str) -> int:
             raise
         print(f'{program}: {text}', file=sys.stderr)
         return 2
+    finally:
+        gc.enable()
     if is_listening:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(main() or 0)

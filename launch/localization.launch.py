@@ -42,7 +42,7 @@ def nodes(values):
     respawn = values['use_respawn'].lower() == 'true'
     parameters = launching.parameters(values, NodeConfig, [*OVERRIDES, 'use_sim_time'])
     node = launching.package_node(
-        'localization', values, parameters, ['image', 'odom'], respawn=respawn, respawn_delay=1.0
+        'localization', values, parameters, ['image', 'odom'], respawn=respawn, respawn_delay=0.2
     )
     if values['map']:
         yield from map_server_nodes(values)

@@ -286,7 +286,6 @@ def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world):
         ({'map_file': ''}, 'the ROS arguments are not right'),
         ({'update_min_d': -1.0}, "parameter 'update_min_d': expected a value in [0.0, "),
         ({'mapfile': 'x'}, "unknown parameter 'mapfile' = 'x': did you mean 'map_file'?"),
-        ({'qos_overrides./odom.subscription.depth': 'x'}, "got depth 'x'"),
     )
     usual = {'map_file': tiny_world.map_file}
     nodes = [(ros.start_node('node', **usual | values), says) for values, says in wrong]

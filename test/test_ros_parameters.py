@@ -130,23 +130,6 @@ def inputs_of(node, **values):
     return Inputs(node, config, NO_SESSION, print, TransformListener(node, config, print))
 
 
-@pytest.mark.parametrize(
-    'policy, value, shown',
-    [('reliability', 'foo', "reliability 'foo'"), ('depth', 10**15, f'depth {10**15}')],
-)
-def test_a_qos_that_there_is_not_is_refused_with_the_topic(make_node, policy, value, shown):
-    node = make_node(**{f'qos_overrides./image.subscription.{policy}': value})
-    with pytest.raises(ConfigurationError, match=f"cannot use topic 'image': .*, got .*{shown}"):
-        inputs_of(node)
-
-
-def test_a_qos_is_that_of_its_topic_alone(make_node):
-    node = make_node(**{'qos_overrides./a/image.subscription.depth': 77})
-    inputs_of(node, image_topics=('a/image', 'b/image'))
-    depths = {s.topic_name: s.qos_profile.depth for s in node.subscriptions}
-    assert (depths['/a/image'], depths['/b/image']) == (77, 5)
-
-
 def test_two_inputs_on_one_topic_are_refused_with_its_name(make_node):
     node = make_node(cli_args=['-r', 'odom:=/image'])
     with pytest.raises(ConfigurationError, match=r"cannot use topic 'odom': .*one type of"):

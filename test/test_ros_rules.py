@@ -39,7 +39,6 @@ def facts(**known):
     [
         ({'publishers': 0}, 'publisher count 0: start the sender'),
         ({'publishers': 0, 'sibling': '/image/compressed'}, '/image/compressed has one: set'),
-        ({'publishers': 2, 'incompatible': 2}, 'QoS incompatible with all 2 publishers'),
         ({'other_types': 'a/msg/B'}, 'published as a/msg/B, expected sensor_msgs/msg/Image'),
         ({'sought': 'map to odom'}, '1 publishers, none sends map to odom'),
         ({}, '1 publishers, none sends: check the sender'),

@@ -1,5 +1,5 @@
 """
-Odometry and images on their way to the localizer, which wait for each other. No rclpy here.
+Odometry and images on their way to a worker, which wait for each other. No rclpy here.
 
 `ImageQueue` is where images are dropped: each with a reason, which is counted.
 """
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import enum
 from operator import itemgetter
+import threading
+import time
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
@@ -258,3 +260,47 @@ class ImageQueue:
     def _drop(self, reason: str, count: int = 1) -> None:
         if count:
             self.dropped[reason] += count
+
+
+class Feed:
+    """
+    What callbacks hand in at any time, and what one worker takes from it; thread-safe.
+
+    `buffer`, `queue`: odometry and images, used with `news` held. `odometry_counts`: samples by
+    what became of them.
+    """
+
+    def __init__(self, buffer: OdometryBuffer, queue: ImageQueue) -> None:
+        self.buffer, self.queue, self.news = buffer, queue, threading.Condition()
+        self._failures, self.odometry_counts = Counter[str](), Counter[str]()
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Images that were not used, by reason."""
+        with self.news:
+            return self.queue.dropped + self._failures
+
+    def count(self, reason: str, count: int = 1) -> None:
+        """Count images that were not used though the queue gave them."""
+        with self.news:
+            self._failures[reason] += count
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
+        """Take in a raw odometry pose (3,); `anew`: it is the first from another source."""
+        with self.news:
+            outcome = self.buffer.add(stamp_ns, pose, anew)
+            self.odometry_counts[outcome.value] += 1
+            self._odometry_came(outcome, stamp_ns)
+            if len(self.queue):
+                self.news.notify()
+            return outcome
+
+    def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
+        """Take in an image that `load` will decode in the worker."""
+        with self.news:
+            self.queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self.news.notify()
+
+    def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
+        """React to a sample, with `news` held."""
+        raise NotImplementedError

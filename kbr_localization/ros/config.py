@@ -177,7 +177,6 @@ class RecorderConfig(InputConfig):
     spacing_angle: float = parameter(0.2, 'radians between recorded images', 0.0, 7.0)
     max_pose_age: float = parameter(2.0, 'seconds between an image and the nearest pose', 0.01)
     max_position_sd: float = parameter(0.5, 'largest sd of x or y of a pose, metres', 0.0)
-    odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
     label: str = parameter('unknown', "the place's name, written with every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
     image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)

@@ -43,10 +43,10 @@ class Topic:
 
     `remedy`: for messages of another type. `exclusive`: only one may publish. `sought`: which of
     all messages count. `lost`: messages that were sent but did not arrive. `publishers`,
-    `incompatible`, `other_types`: publishers of the topic, those whose QoS does not fit, and types
-    other than the expected one. `sibling`: topic on which images of the other `image_transport`
-    come. `recent`, `sent`: messages that arrived and that were sent in the last ten seconds.
-    `ahead`: seconds by which the last stamp is ahead of the clock.
+    `other_types`: publishers of the expected type, and other types. `sibling`: topic on which
+    images of the other `image_transport` come. `recent`, `sent`: messages that arrived and that
+    were sent in the last ten seconds. `ahead`: seconds by which the last stamp is ahead of the
+    clock.
     """
 
     name: str
@@ -60,7 +60,6 @@ class Topic:
     lost: int = 0
     rate: float = 0.0
     publishers: int = 0
-    incompatible: int = 0
     other_types: str = ''
     sibling: str = ''
     stamp_ns: int | None = None
@@ -105,9 +104,6 @@ class Topic:
         if not self.publishers:
             other = f', but {self.sibling} has one: set image_transport' if self.sibling else ''
             return 'publisher count 0' + (other or ': start the sender, or remap the topic')
-        if self.incompatible == self.publishers:
-            which = 'theirs must offer at least what is asked for'
-            return f'QoS incompatible with all {self.publishers} publishers: {which}'
         remedy = ': check the sender; for raw images also the DDS buffers (config/fastdds.xml)'
         sought = f' {self.sought}' if self.sought else remedy
         return f'{self.publishers} publishers, none sends{sought}'
@@ -357,11 +353,13 @@ class Reporter:
 
     def _load_status(self) -> DiagnosticStatus:
         outputs, queue = self._localization.outputs, self._localization.session.queue
-        kinds = {'processing': outputs.processing, 'latency': outputs.latency}
-        found = {kind: durations.milliseconds() for kind, durations in kinds.items()}
         values: dict[str, Any] = {'images waiting': len(queue)}
-        for kind, times in found.items():
-            values |= {f'{kind} {what} [ms]': ms for what, ms in times.items()}
-        text = ', '.join(f'{kind} {times["p95"]:.0f} ms' for kind, times in found.items() if times)
-        text = f'95% within: {text}' if text else 'no work yet'
+        within = []
+        for kind, seconds in (('processing', outputs.processing), ('latency', outputs.latency)):
+            if seconds:
+                p50, p95, most = 1e3 * np.percentile(seconds, [50, 95, 100])
+                values |= {f'{kind} p50 [ms]': p50, f'{kind} p95 [ms]': p95}
+                values[f'{kind} max [ms]'] = most
+                within.append(f'{kind} {p95:.0f} ms')
+        text = f'95% within: {", ".join(within)}' if within else 'no work yet'
         return status(self._node, 'load', OK, text, values)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from copy import copy
 from functools import partial
 import time
 from typing import Any
@@ -27,13 +26,10 @@ import numpy as np
 from rclpy.node import Node
 from rclpy.qos import (
     DurabilityPolicy,
-    qos_check_compatible,
     qos_profile_sensor_data,
-    QoSCompatibility,
     QoSProfile,
     ReliabilityPolicy,
 )
-from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -48,25 +44,22 @@ STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
+def listen(topic: str, create: Callable[[], Any]) -> Any:
     """
     Return the subscription or publisher that `create` makes of a topic.
 
-    Raises ConfigurationError for a name that ROS does not allow, for a wrong QoS parameter, and
-    where the node has messages of another type on the same topic.
+    Raises ConfigurationError for a name that ROS does not allow, and where the node has messages
+    of another type on the same topic.
     """
     try:
         return create()
     except UnsupportedEventTypeError:
         raise
-    except Exception as error:  # rclpy raises anything for a wrong QoS
-        given = node.get_parameters_by_prefix('qos_overrides').items()
-        own = {k.rpartition('.')[2]: v.value for k, v in given if f'/{topic}.' in k}
-        values = ''.join(f', got {key} {value!r}' for key, value in own.items())
+    except Exception as error:  # rclpy has no common class for them
         why = str(error).partition('\n')[0].rstrip(':')
         raise ConfigurationError(
-            f'cannot use topic {topic!r}: {why}: expected a name such as front/image, one type of '
-            "message on it, and qos_overrides such as reliability 'reliable' or depth 10" + values
+            f'cannot use topic {topic!r}: {why}: expected a name such as front/image, and one '
+            'type of message on it'
         ) from error
 
 
@@ -79,36 +72,25 @@ def subscribe(
     def count_lost(event: Any) -> None:
         topic.lost = event.total_count
 
-    create = partial(
-        node.create_subscription,
-        message_type,
-        name,
-        take,
-        copy(qos),  # parameters change it for this topic only
-        qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-    )
+    create = partial(node.create_subscription, message_type, name, take, qos)
     try:
         events = SubscriptionEventCallbacks(message_lost=count_lost)
-        topic.subscription = listen(node, name, partial(create, event_callbacks=events))
+        topic.subscription = listen(name, partial(create, event_callbacks=events))
     except UnsupportedEventTypeError:
-        topic.subscription = listen(node, name, create)  # a DDS that does not count them
+        topic.subscription = listen(name, create)  # a DDS that does not count them
     topic.name = topic.subscription.topic_name
     return topic
 
 
-def look_at_publishers(node: Node, topic: Topic, qos: QoSProfile) -> None:
-    """Note how many publishers a topic has, of which types, with which QoS."""
-    found = node.get_publishers_info_by_topic(topic.name)
-    same = [info for info in found if info.topic_type == topic.type_name]
-    topic.publishers = len(same)
-    topic.incompatible = sum(
-        qos_check_compatible(info.qos_profile, qos)[0] == QoSCompatibility.ERROR for info in same
-    )
-    others = {info.topic_type for info in found} - {topic.type_name}
-    topic.other_types = ', '.join(sorted(others))
+def measure(node: Node, topic: Topic, timeout: float) -> None:
+    """Note which publishers a topic has now, and what came; once a second."""
+    types = Counter(i.topic_type for i in node.get_publishers_info_by_topic(topic.name))
+    topic.publishers = types.pop(topic.type_name, 0)
+    topic.other_types = ', '.join(sorted(types))
     raw = topic.name.removesuffix(COMPRESSED)
     other = raw + COMPRESSED * (raw == topic.name)
     topic.sibling = other if node.count_publishers(other) else ''
+    topic.measure(time.monotonic(), timeout, node.get_clock().now().nanoseconds)
 
 
 class TransformListener:
@@ -343,11 +325,8 @@ class Inputs:
 
     def measure(self, now: float) -> dict[str, Any]:
         """Look at the topics and return what `NODE_RULES` knows of the inputs; once a second."""
-        clock_ns = self._node.get_clock().now().nanoseconds
         for topic in self.topics:
-            qos = topic.subscription.qos_profile if topic.subscription else TF_QOS
-            look_at_publishers(self._node, topic, qos)
-            topic.measure(now, self._config.no_data_timeout, clock_ns)
+            measure(self._node, topic, self._config.no_data_timeout)
         silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
         unmatched = self.cameras and not silent and self._active and now - self._matched > 3.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 import secrets
 import time
 
-from kbr_localization.errors import KbrError, MapError, RosError
+from kbr_localization.errors import KbrError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
@@ -61,12 +60,7 @@ class Localization:
         if self.settings.config.always_reset_initial_pose:
             self.session.forget_belief()
         self._reporter = Reporter(self._node, self, self._log)
-        self._worker = Worker(
-            self.session,
-            self._publish,
-            self._log,
-            lambda answer: self.session.withdraw(answer, 'when the node was deactivated'),
-        )
+        self._worker = Worker(self.session, self._publish, self._log)
         self._worker.start()
         self.inputs.active = True
 
@@ -85,8 +79,7 @@ class Localization:
         if self.settings.config.save_pose_rate > 0.0 and session.last is not None:
             self._save_pose(session.last)
         self.background.submit(self._write_pose).result()
-        with suppress(MapError):  # logged there
-            self.background.submit(self.growing.save).result()
+        self.background.submit(self.growing.save).result()
         dropped = format_counts(session.dropped + self.inputs.dropped)
         counts = f'images answered: {session.answered}, used: {session.used}, dropped: {dropped}'
         self._log('info', counts, 0.0)
@@ -103,8 +96,7 @@ class Localization:
 
         For the background. Raises KbrError when it cannot be read, or not be used by the method.
         """
-        with suppress(MapError):  # the file may be the one that is in use and grows
-            self.growing.save()
+        self.growing.save()  # the file may be the one that is in use
         config = self.settings.config
         in_use = read_map(name or config.map_file, config, self._log)
         kernel_map = in_use.kernel_map
@@ -113,7 +105,7 @@ class Localization:
 
     def use_map(self, in_use: MapInUse) -> None:
         """Go on with another map; for `Session.request`."""
-        self.growing.use(in_use)
+        self.growing = self.growing.followed_by(in_use)
         self.session.begin_on_another_map()
         self.outputs.transforms.forget()
         self.outputs.show_map(in_use.kernel_map)
@@ -121,7 +113,7 @@ class Localization:
     def _publish(self, answer: Answer) -> None:
         session, rate = self.session, self.settings.config.save_pose_rate
         if not self.outputs.publish(answer, session.tracker.localizer, session.is_current):
-            session.withdraw(answer, 'before a reset')
+            session.withdraw(answer)
             return
         grown = self.growing.look(answer)
         if grown is not None:

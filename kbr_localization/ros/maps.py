@@ -112,7 +112,7 @@ def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> 
 
 class GrowingMap:
     """
-    The map in use, its growth, and the writing of it.
+    A map in use, its growth, and the writing of it.
 
     An image is added automatically only while the filter has confirmed the map, and only where
     the place has changed: in another light every view matches badly. A covered or stuck camera
@@ -130,40 +130,19 @@ class GrowingMap:
         log: Log,
     ) -> None:
         self._config, self._background, self._log = config, background, log
-        self.counts = Counter[str]()
-        self._saved = time.monotonic()
-        self._begin_on(in_use)
-
-    def _begin_on(self, in_use: MapInUse) -> None:
         self.in_use, self._written = in_use, len(in_use.kernel_map)
         self._added = in_use.kernel_map.poses[grown(in_use.kernel_map)]
+        self._saved, self.counts, self.failure = time.monotonic(), Counter[str](), ''
         self._travel = 0.0
         self._odometry: se2.FloatArray | None = None
         self._recent: deque[float] = deque(maxlen=30)
         self._candidates: list[NewImage] = []
         self._frozen = self._recoveries = 0.0
-        self.failure = ''
 
     @property
     def unsaved(self) -> int:
         """Images that were added and are not yet written."""
         return len(self.in_use.kernel_map) - self._written
-
-    def use(self, in_use: MapInUse) -> None:
-        """
-        Go on with another map; what was added to the old one is written.
-
-        Save before the same map is read again: what is added while it is read is not kept.
-        """
-        before, unsaved = self.in_use, self.unsaved
-        if in_use.file.path != before.file.path:
-            self._background.submit(self._leave, before, unsaved)
-        else:
-            before.file.release()
-            if unsaved:
-                text = f'{unsaved} images that were not written yet are not in the map read again'
-                self._log('warning', text)
-        self._begin_on(in_use)
 
     def look(self, answer: Answer) -> KernelMap | None:
         """Return the map with what has proved to be worth adding, or None."""
@@ -194,7 +173,7 @@ class GrowingMap:
         return None
 
     def save(self) -> None:
-        """Write the added images; raises MapError, and it is tried again."""
+        """Write the added images; where that fails `failure` says so, and it is tried again."""
         in_use, unsaved = self.in_use, self.unsaved
         if not unsaved:
             return
@@ -203,12 +182,23 @@ class GrowingMap:
         except MapError as error:
             self.failure = f'{unsaved} added images are not written yet: {error}'
             self._log('error', self.failure)
-            raise
-        if self.in_use.name == in_use.name:
+        else:
             self._written, self.failure = len(in_use.kernel_map), ''
 
-    def close(self) -> None:
-        """Let other processes add to the file."""
+    def followed_by(self, in_use: MapInUse) -> GrowingMap:
+        """Return the growth of another map; what was added to this one is written."""
+        if in_use.file.path != self.in_use.file.path:
+            self._background.submit(self.close)
+        else:  # read again, without what was added meanwhile
+            self.close(write=False)
+        return GrowingMap(in_use, self._config, self._background, self._log)
+
+    def close(self, write: bool = True) -> None:
+        """Write what was added, and let other processes add to the file."""
+        if write:
+            self.save()
+        if self.unsaved:
+            self._log('warning', f'{self.unsaved} added images are lost with the map left')
         self.in_use.file.release()
 
     def facts(self) -> dict[str, Any]:
@@ -221,14 +211,6 @@ class GrowingMap:
             'images added and not yet written': self.unsaved,
             **{f'images {reason}': count for reason, count in counts.items()},
         }
-
-    def _leave(self, before: MapInUse, unsaved: int) -> None:
-        try:
-            if unsaved:
-                before.file.write(before.kernel_map)
-        except MapError as error:
-            self._log('error', f'{unsaved} added images are lost with the map left: {error}')
-        before.file.release()
 
     def _follow(self, answer: Answer) -> bool:
         """Return whether the pose has been sure for two metres, and the camera is alive."""

@@ -24,7 +24,6 @@ from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.conversions import optional_interface, stamped_header
 from kbr_localization.ros.inputs import TransformListener
 from kbr_localization.ros.parameters import Settings
-from kbr_localization.ros.running import Durations
 from kbr_localization.ros.session import Answer
 import numpy as np
 from rclpy.clock import Clock
@@ -44,14 +43,14 @@ class Outputs:
     The node's publishers.
 
     `publish` belongs to the worker's thread, the others to callbacks. `map`: in use. `processing`,
-    `latency`: seconds from an image's arrival and from its stamp.
+    `latency`: the last seconds from an image's arrival and from its stamp to its answer.
     """
 
     def __init__(
         self, node: Node, settings: Settings, kernel_map: KernelMap, listener: TransformListener
     ) -> None:
         self._node, self._settings = node, settings
-        self.processing, self.latency = Durations(), Durations()
+        self.processing, self.latency = deque[float](maxlen=300), deque[float](maxlen=300)
         create = node.create_publisher
         names = ('amcl_pose', '~/pose')
         self._poses = [create(PoseWithCovarianceStamped, name, LATCHED) for name in names]
@@ -97,8 +96,8 @@ class Outputs:
         if estimate.has_pose:
             self.transforms.send(answer.stamp_ns)
         now_ns = self._node.get_clock().now().nanoseconds
-        self.processing.add(time.monotonic() - answer.image.received)
-        self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
+        self.processing.append(time.monotonic() - answer.image.received)
+        self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
 
     def _publish_particles(self, answer: Answer, localizer: Localizer) -> None:
         particles = localizer.particles(self._settings.config.particles)

@@ -118,7 +118,7 @@ def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
 
     Raises ConfigurationError for one that is spelt nearly as a known one.
     """
-    built_in = ('use_sim_time', 'start_type_description_service', 'qos_overrides.')
+    built_in = ('use_sim_time', 'start_type_description_service')
     given = node.get_parameters_by_prefix('')  # Humble has no list_parameters
     unknown = sorted(n for n in given.keys() - set(known) if not n.startswith(built_in))
     for name in unknown:
@@ -151,9 +151,7 @@ class Settings:
         names += [f'initial_pose.{name}' for name in fields_of(InitialPose)]
         self.ignored = refuse_misspelt(node, names)
         self._given = {name for name in fields_of(KbrConfig) if node.has_parameter(name)}
-        self.config = declare(
-            node, NodeConfig, changeable={*fields_of(ChangeableConfig), 'no_data_timeout'}
-        )
+        self.config = declare(node, NodeConfig, changeable=fields_of(ChangeableConfig))
         self.initial_pose = declare(node, InitialPose, 'initial_pose.')
         self.filter = declare(node, KbrConfig, changeable=fields_of(KbrConfig))
         node.add_on_set_parameters_callback(self._follow)

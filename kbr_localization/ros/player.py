@@ -82,7 +82,7 @@ class Player:
 
         def create(kind: type[Any], topic: str, depth: int) -> Any:
             # reliable publishers serve best-effort subscribers too
-            return listen(node, topic, partial(node.create_publisher, kind, topic, depth))
+            return listen(topic, partial(node.create_publisher, kind, topic, depth))
 
         self._odometry = create(Odometry, 'odom', 100)
         self._reference = create(PoseWithCovarianceStamped, 'reference_pose', 100)

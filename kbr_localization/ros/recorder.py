@@ -27,16 +27,16 @@ from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.configuration import fields_of
 from kbr_localization.datasets.cold import ColdRecording
-from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
-from kbr_localization.datasets.tracks import FEWEST, SLACK
+from kbr_localization.datasets.tracks import FEWEST
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import (
     Added,
     Coverage,
+    Feed,
     ImageQueue,
     OdometryBuffer,
     QueuedImage,
@@ -54,12 +54,7 @@ from kbr_localization.ros.diagnostics import (
     Topic,
     WARN,
 )
-from kbr_localization.ros.inputs import (
-    Inputs,
-    look_at_publishers,
-    subscribe,
-    TransformListener,
-)
+from kbr_localization.ros.inputs import Inputs, measure, subscribe, TransformListener
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
@@ -78,13 +73,13 @@ STALL_SECONDS = 5.0
 """Time without a recorded image, while images come in, before a warning."""
 
 
-class RecordingSession:
+class RecordingSession(Feed):
     """
     Images, odometry and poses on their way to a run. Thread-safe except `work`.
 
     `encode` gives the JPEG or PNG files of an image. `needs_poses`: images wait for a pose, else
     they are recorded by the odometry alone. `trouble`: what kept the session from writing last
-    time. `poses_dropped`, `odometry_counts` count by reason.
+    time. `poses_dropped` counts by reason.
 
     The newest odometry sample is not used before one continues it: a stamp from the future is
     found out only by the samples after it. On the disk it would keep these out until that time
@@ -98,54 +93,30 @@ class RecordingSession:
         log: Callable[[str, str], None],
         encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
+        # every image may be one too many, none is more urgent than another
+        super().__init__(OdometryBuffer(), ImageQueue(config.image_queue, config.image_queue))
         self.config, self._recording = config, recording
         self._log, self._encode = log, encode
-        self._news = threading.Condition()
-        self._buffer, self._settled = OdometryBuffer(), (-1, np.zeros(3))
-        self._unwritten: list[Stamped] = []
-        self._chosen_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        # every image may be one too many, none is more urgent than another
-        self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
+        self._settled_ns, self._unwritten = -1, list[Stamped]()
+        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
         self._poses: list[Stamped] = []
         self._anchors: list[Stamped] = []
         self.needs_poses, self.trouble = True, ''
-        self._failures, self.poses_dropped = Counter[str](), Counter[str]()
-        self.odometry_counts = Counter[str]()
-        self._came = self._placed = -math.inf
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """Images that were not recorded, by reason."""
-        with self._news:
-            return self._queue.dropped + self._failures
+        self.poses_dropped = Counter[str]()
+        self._placed = time.monotonic()
 
     @property
     def recorded(self) -> int:
         """Images in the run."""
         return self._recording.count
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
-        """Take in a raw odometry pose (3,); `anew`: the first from another source."""
-        with self._news:
-            outcome = self._buffer.add(stamp_ns, pose, anew)
-            self.odometry_counts[outcome.value] += 1
-            if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
-                self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
-                self._queue.clear('before a jump')
-                self._poses, self._anchors = [], []
-            if outcome is Added.TIME_JUMP:
-                self._settled = (-1, pose)
-            self._settle(self._buffer.newest(FEWEST + 1)[:-1])
-            self._news.notify()
-            return outcome
-
     def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         most = self.config.max_position_sd
-        with self._news:
+        with self.news:
             if position_sd <= most:
                 self._poses = [*self._poses[-200:], (stamp_ns, pose)]
-                self._news.notify()
+                self.news.notify()
                 return
             self.poses_dropped['too uncertain'] += 1
         self._log(
@@ -154,23 +125,14 @@ class RecordingSession:
             f'max_position_sd, {most:g} m',
         )
 
-    def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
-        """Take in an image."""
-        now = time.monotonic()
-        with self._news:
-            if now - self._came > STALL_SECONDS:
-                self._placed = now
-            self._came = now
-            self._queue.put(QueuedImage(stamp_ns, load, now))
-            self._news.notify()
-
-    def stall(self, now: float) -> str:
-        """Say why none of the images that come in has been recorded for long, or nothing."""
-        if now - self._came > STALL_SECONDS or now - self._placed <= STALL_SECONDS:
+    def stall(self, now: float, images_come: bool) -> str:
+        """Say why no image has been recorded for long although they come in, or nothing."""
+        self._placed = self._placed if images_come else now
+        seconds = now - self._placed
+        if seconds <= STALL_SECONDS:
             return ''
-        poses = Counter({f'poses {why}': count for why, count in self.poses_dropped.items()})
-        why = format_counts(self.dropped + poses)
-        return f'images come in, but none was recorded for {now - self._placed:.0f} s: {why}'
+        why = self.dropped + Counter({f'poses {k}': n for k, n in self.poses_dropped.items()})
+        return f'images come in, but none was recorded for {seconds:.0f} s: {format_counts(why)}'
 
     def work(self, timeout: float) -> QueuedImage | None:
         """
@@ -178,11 +140,11 @@ class RecordingSession:
 
         An image that cannot be written is counted; odometry is kept until it can be.
         """
-        with self._news:
+        with self.news:
             self._anchor_poses()
             due, unwritten = self._next_due(), self._unwritten
             if due is None and not unwritten:
-                self._news.wait(timeout)
+                self.news.wait(timeout)
                 return None
             self._unwritten = []
         try:
@@ -191,11 +153,11 @@ class RecordingSession:
                 unwritten = []
             recorded = None if due is None else self._record(*due)
         except DatasetError as error:
-            with self._news:
+            with self.news:
                 # of an hour, at most
                 self._unwritten = [*unwritten, *self._unwritten][-100_000:]
             if due is not None:
-                self._count('could not be written')
+                self.count('could not be written')
             self.trouble = str(error)
             self._log('error', self.trouble)
             return None
@@ -206,7 +168,7 @@ class RecordingSession:
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, in which an image was lost."""
-        self._count('internal error')
+        self.count('internal error')
 
     def close(self) -> None:
         """
@@ -214,53 +176,48 @@ class RecordingSession:
 
         Raises DatasetError when that cannot be written.
         """
-        with self._news:
-            self._settle(self._buffer.newest(1))
+        with self.news:
+            self._settle(self.buffer.newest(1))
         waiting = -1
-        while waiting != len(self._queue):
-            waiting = len(self._queue)
+        while waiting != len(self.queue):
+            waiting = len(self.queue)
             self.work(0.0)
-        self._queue.clear('still without odometry or pose at the end')
+        self.queue.clear('still without odometry or pose at the end')
         try:
             self._recording.append_odometry(self._unwritten)
         finally:
             self._recording.close()
 
+    def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
+        if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
+            self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
+            self.queue.clear('before a jump')
+            self._poses, self._anchors = [], []
+        self._settle(self.buffer.newest(FEWEST + 1)[:-1])
+
     def _settle(self, samples: Sequence[Stamped]) -> None:
-        """Settle samples; those due at `odometry_rate` are to be written, and those at a jump."""
-        # a little early is on time, or 20 Hz with jitter would become 10 Hz
-        period_ns = 0.9 * SECOND / self.config.odometry_rate
+        """Let samples be used, and written unless the run has newer ones."""
         for sample in samples:
-            before = self._settled
-            if sample[0] <= before[0]:
-                continue
-            # further apart the samples at a jump would be plausible
-            step = se2.between(before[1], sample[1])
-            jumps = before[0] >= 0 and max(se2.magnitude(step)) > SLACK
-            due = [sample] if sample[0] - self._chosen_ns >= period_ns else []
-            for stamped in [before, sample] if jumps else due:
-                if stamped[0] > self._chosen_ns:
-                    self._unwritten.append(stamped)
-                    self._chosen_ns = stamped[0]
-            self._settled = sample
+            self._settled_ns = sample[0]
+            if sample[0] > self._written_ns:
+                self._written_ns = sample[0]
+                self._unwritten.append(sample)
 
     def _odometry(self, stamp_ns: int) -> Coverage:
         """Say whether the settled odometry covers a stamp, will, or never."""
-        state = self._buffer.coverage(stamp_ns)
-        early = state is not Coverage.LATE and stamp_ns > self._settled[0]
+        state = self.buffer.coverage(stamp_ns)
+        early = state is not Coverage.LATE and stamp_ns > self._settled_ns
         return Coverage.EARLY if early else state
 
     def _anchor_poses(self) -> None:
         """Turn each pose that the odometry has reached into the odometry frame in the map."""
-        waiting = []
-        for stamp_ns, pose in self._poses:
-            state = self._odometry(stamp_ns)
-            if state is Coverage.EARLY:
-                waiting.append((stamp_ns, pose))
-            elif state is Coverage.READY:
-                odom_in_map = se2.compose(pose, se2.inverse(self._buffer.at(stamp_ns)))
+        states = [self._odometry(stamp_ns) for stamp_ns, _ in self._poses]
+        for (stamp_ns, pose), state in zip(self._poses, states, strict=True):
+            if state is Coverage.READY:
+                odom_in_map = se2.compose(pose, se2.inverse(self.buffer.at(stamp_ns)))
                 bisect.insort(self._anchors, (stamp_ns, odom_in_map), key=itemgetter(0))
-        self._poses = waiting
+        pairs = zip(self._poses, states, strict=True)
+        self._poses = [posed for posed, state in pairs if state is Coverage.EARLY]
         del self._anchors[:-500]
 
     def _odom_in_map(self, stamp_ns: int) -> se2.FloatArray | None:
@@ -277,22 +234,22 @@ class RecordingSession:
         known = not self.needs_poses or self._odom_in_map(stamp_ns) is not None
         if state is not Coverage.READY or known:
             return state
-        late = self._settled[0] - stamp_ns > self.config.max_pose_age * SECOND
+        late = self._settled_ns - stamp_ns > self.config.max_pose_age * SECOND
         return Coverage.UNPLACED if late else Coverage.EARLY
 
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
         """Take the next image, with its pose (3,), that is far enough from the last one."""
-        image, last = self._queue.take(self._coverage), self._recording.last_image
+        image, last = self.queue.take(self._coverage), self._recording.last_image
         if image is None:
             return None
-        pose = self._buffer.at(image.stamp_ns)
+        pose = self.buffer.at(image.stamp_ns)
         odom_in_map = self._odom_in_map(image.stamp_ns) if self.needs_poses else None
         if odom_in_map is not None:
             pose = se2.compose(odom_in_map, pose)
         if last is None or last.pose is None:
             return image, pose
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
-            self._count('not newer than the run')
+            self.count('not newer than the run')
             self._log(
                 'warning',
                 f'image of {image.stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
@@ -311,16 +268,12 @@ class RecordingSession:
         try:
             encoded = self._encode(image)
         except DatasetError as error:
-            self._count('broken image')
+            self.count('broken image')
             self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
         self._placed = time.monotonic()
         return image
-
-    def _count(self, reason: str) -> None:
-        with self._news:  # diagnostics may be adding the counts up
-            self._failures[reason] += 1
 
 
 class RecorderNode(ParameterNode):
@@ -447,13 +400,12 @@ class RecorderNode(ParameterNode):
         now, config, session = time.monotonic(), self.config, self.session
         facts, topics = self._inputs.measure(now), list(self._inputs.topics)
         if self._poses is not None:
-            look_at_publishers(self, self._poses, POSE_QOS)
-            clock_ns = self.get_clock().now().nanoseconds
-            self._poses.measure(now, config.no_data_timeout, clock_ns)
+            measure(self, self._poses, config.no_data_timeout)
             topics.append(self._poses)
         if min(config.spacing_distance, config.spacing_angle) > 0.0:
             facts['awaits_motion'] = 'the next image is recorded when it moves'
-        hints, stall = diagnose(facts, topics), session.stall(now)
+        images_come = facts['image'].silence <= STALL_SECONDS
+        hints, stall = diagnose(facts, topics), session.stall(now, images_come)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)
         text = f'{session.recorded} images recorded'

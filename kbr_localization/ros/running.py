@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 import gc
@@ -84,25 +83,6 @@ def run_program(body: Callable[[Stop], None], args: list[str] | None = None) -> 
     return 0
 
 
-class Durations:
-    """The last durations of one kind, in seconds."""
-
-    def __init__(self, size: int = 300) -> None:
-        self._values: deque[float] = deque(maxlen=size)
-        self.add = self._values.append
-
-    def milliseconds(self) -> dict[str, float]:
-        """Median, 95th percentile and maximum in milliseconds; empty without values."""
-        if not self._values:
-            return {}
-        values = 1e3 * np.array(self._values)
-        return {
-            'p50': float(np.median(values)),
-            'p95': float(np.percentile(values, 95)),
-            'max': float(values.max()),
-        }
-
-
 def spin(node: Node, stop: threading.Event) -> None:
     """Serve a node's callbacks until told to stop."""
     executor = SingleThreadedExecutor()
@@ -155,10 +135,6 @@ class NodeLogger:
         else:
             self._logger.error(text)
 
-    def once(self, level: str, text: str) -> None:
-        """Log a text the first time only."""
-        self(level, text, np.inf)
-
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """List counts by reason, as in `3 too old, 1 broken image`; `none` without any."""
@@ -169,19 +145,14 @@ class Worker:
     """
     Call `work(timeout)` of a session in a thread, and `publish` with each result, until stopped.
 
-    `withdraw` gets a result that is there when the worker has been stopped. An unexpected error is
-    logged, and `session.recover_from_error` is called: a bug must not end the localization.
+    An unexpected error is logged, and `session.recover_from_error` is called: a bug must not end
+    the localization.
     """
 
     def __init__(
-        self,
-        session: Any,
-        publish: Callable[[Any], None],
-        log: Callable[[str, str], None],
-        withdraw: Callable[[Any], None] = lambda result: None,
+        self, session: Any, publish: Callable[[Any], None], log: Callable[[str, str], None]
     ) -> None:
         self._session, self._publish, self._log = session, publish, log
-        self._withdraw = withdraw
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name='worker', daemon=True)
 
@@ -200,8 +171,7 @@ class Worker:
             try:
                 result = self._session.work(WAKE_SECONDS)
                 if result is not None:
-                    take = self._withdraw if self._stop.is_set() else self._publish
-                    take(result)
+                    self._publish(result)
             except KbrError as error:
                 self._log('error', str(error))
                 self._stop.wait(WAKE_SECONDS)

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-import threading
-import time
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -22,6 +19,7 @@ from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.buffers import (
     Added,
     Coverage,
+    Feed,
     ImageQueue,
     OdometryBuffer,
     QueuedImage,
@@ -75,7 +73,7 @@ class Answer:
         return self.estimate.has_pose or self.estimate.confidence > 0.0
 
 
-class Session:
+class Session(Feed):
     """
     The state of a running localization.
 
@@ -96,13 +94,13 @@ class Session:
         start: GivenPose | None = None,
         saved: SavedPose | None = None,
     ) -> None:
+        super().__init__(
+            OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
+            ImageQueue(config.image_queue, config.image_backlog),
+        )
         self._make_tracker, self._config, self._log = make_tracker, config, log
         self._on_reset, self._start, self._saved = on_reset, start, saved
-        self._news = threading.Condition()
         self._requests: deque[Callable[[], None]] = deque()
-        self._failures, self.odometry_counts = Counter[str](), Counter[str]()
-        self._buffer = OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed)
-        self.queue = ImageQueue(config.image_queue, config.image_backlog)
         self._given: GivenPose | None = None
         self.answered = self.used = 0
         self.last: Answer | None = None
@@ -110,46 +108,16 @@ class Session:
         self.forget_belief()
 
     @property
-    def dropped(self) -> Counter[str]:
-        """Images without an answer, and those that could not be described, by reason."""
-        with self._news:
-            return self.queue.dropped + self._failures
-
-    @property
     def needs_initial_pose(self) -> bool:
         """Whether no image will be used before somebody gives a pose."""
         waiting = (self._given or self._start) is not None
         return not (self.has_belief or self._config.initialize_globally or waiting)
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
-        """
-        Take in a raw odometry pose (3,); a jump back in time resets the session.
-
-        `anew`: it is the first from another source.
-        """
-        with self._news:
-            outcome = self._buffer.add(stamp_ns, pose, anew)
-            self.odometry_counts[outcome.value] += 1
-            if outcome is Added.TIME_JUMP:
-                self._begin_anew('the odometry jumped back in time', stamp_ns)
-            elif outcome is Added.POSE_JUMP:
-                self._on_reset()  # the transform to the old odometry is wrong for the new
-                self._log('warning', 'odometry jumped: taken as reset, without motion')
-            if len(self.queue):
-                self._news.notify()
-            return outcome
-
-    def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
-        """Take in an image that `load` will decode in the worker."""
-        with self._news:
-            self.queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
-            self._news.notify()
-
     def request(self, command: Callable[[], None]) -> None:
         """Have the worker do something before the next image, such as what follows."""
-        with self._news:
+        with self.news:
             self._requests.append(command)
-            self._news.notify()
+            self.news.notify()
 
     def begin_from(self, given: GivenPose) -> None:
         """Restart from a pose, carried by odometry from its stamp to the next image."""
@@ -201,27 +169,27 @@ class Session:
 
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
-        with self._news:
-            self._buffer.clear()
+        with self.news:
+            self.buffer.clear()
             self._begin_anew(reason)
 
     def is_current(self, answer: Answer) -> bool:
         """Whether neither time nor odometry was reset since an answer's image was taken."""
-        return answer.resets == self._buffer.resets
+        return answer.resets == self.buffer.resets
 
-    def withdraw(self, answer: Answer, reason: str) -> None:
-        """Count an answer's image as dropped: a reset, or the end of the work, came before."""
+    def withdraw(self, answer: Answer) -> None:
+        """Count an answer's image as dropped: a reset came before it was published."""
         self.answered -= answer.is_known
         self.used -= answer.estimate.updated
-        self._count(reason)
+        self.count('before a reset')
 
     def recover_from_error(self) -> None:
         """Restart after an unexpected error, globally once there has been an answer."""
-        self._count('internal error')
+        self.count('internal error')
         self.forget_belief()
         if self.answered:
             self.begin_globally()
-        with self._news:
+        with self.news:
             self.queue.clear('after an internal error')
 
     def work(self, timeout: float) -> Answer | None:
@@ -231,15 +199,15 @@ class Session:
         Returns the answer to an image that was used. An image or odometry that the localizer
         refuses is logged and counted; other errors are raised.
         """
-        with self._news:
-            image = self.queue.take(self._buffer.coverage)
+        with self.news:
+            image = self.queue.take(self.buffer.coverage)
             if image is None and not self._requests:
-                self._news.wait(timeout)
-                image = self.queue.take(self._buffer.coverage)
+                self.news.wait(timeout)
+                image = self.queue.take(self.buffer.coverage)
         self.do_requests()
         answer = None if image is None else self._answer(image)
         if answer is not None and not self.is_current(answer):
-            self._count('before a reset')  # it came during the update
+            self.count('before a reset')  # it came during the update
             return None
         if answer is not None:
             self.last = answer
@@ -249,15 +217,15 @@ class Session:
 
     def _answer(self, image: QueuedImage) -> Answer | None:
         """Answer an image; None, counted, without odometry or a belief, or for a bad estimate."""
-        with self._news:
-            if self._buffer.coverage(image.stamp_ns) is not Coverage.READY:
-                self._count('before a reset')  # it came after the image was taken
+        with self.news:
+            if self.buffer.coverage(image.stamp_ns) is not Coverage.READY:
+                self.count('before a reset')  # it came after the image was taken
                 return None
-            odometry, resets = self._buffer.at(image.stamp_ns), self._buffer.resets
-            continued = self._buffer.continued(odometry)
+            odometry, resets = self.buffer.at(image.stamp_ns), self.buffer.resets
+            continued = self.buffer.continued(odometry)
         self._begin(image.stamp_ns, continued)
         if not self.has_belief:
-            self._count('no belief yet')
+            self.count('no belief yet')
             return None
         skipped = Counter(self.tracker.skipped)
         try:
@@ -265,12 +233,12 @@ class Session:
             if not np.isfinite([*estimate.pose, *estimate.covariance.flat]).all():
                 raise LocalizationError('the estimate is not finite: starting anew')
         except KbrError as error:
-            self._count('no estimate')
+            self.count('no estimate')
             self._log('error', str(error))
             self.begin_globally()
             return None
         for reason, count in (self.tracker.skipped - skipped).items():
-            self._count(reason, count)
+            self.count(reason, count)
             self._log('warning', f'image not used: {self.tracker.last_error}')
         self._learnt = estimate.odometry or self._learnt
         return Answer(estimate, image, odometry, continued, resets)
@@ -318,14 +286,21 @@ class Session:
         """Odometry (3,) at the stamp of a pose; None for one that is taken as if it were new."""
         if given.stamp_ns is None:
             return None
-        with self._news:
-            state = self._buffer.coverage(given.stamp_ns)
+        with self.news:
+            state = self.buffer.coverage(given.stamp_ns)
             if state is Coverage.READY:
-                return self._buffer.continued(self._buffer.at(given.stamp_ns))
-            newest_ns = max((stamp_ns for stamp_ns, _ in self._buffer.newest(1)), default=0)
+                return self.buffer.continued(self.buffer.at(given.stamp_ns))
+            newest_ns = max((stamp_ns for stamp_ns, _ in self.buffer.newest(1)), default=0)
         if state is not Coverage.EARLY or given.stamp_ns - newest_ns > AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return None
+
+    def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
+        if outcome is Added.TIME_JUMP:
+            self._begin_anew('the odometry jumped back in time', stamp_ns)
+        elif outcome is Added.POSE_JUMP:
+            self._on_reset()  # the transform to the old odometry is wrong for the new
+            self._log('warning', 'odometry jumped: taken as reset, without motion')
 
     def _begin_anew(self, reason: str, begun_ns: int | None = None) -> None:
         """Forget all but a pose given for the time that begins at a stamp."""
@@ -340,7 +315,3 @@ class Session:
         self._on_reset()
         self._log('warning', f'{reason}: odometry, images and belief are forgotten')
         self.request(forget)
-
-    def _count(self, reason: str, count: int = 1) -> None:
-        with self._news:
-            self._failures[reason] += count
