@@ -135,15 +135,13 @@ def test_what_is_not_recorded_is_counted_and_told(tmp_path, monkeypatch):
 
 
 def test_a_run_without_poses_is_recorded_by_the_odometry_and_stays_so(tmp_path):
-    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
-    drive.recording.set_poses(known=False)
-    drive.session.needs_poses = False
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25, pose_type='none')
     drive.go(0.0, 8.0, pose_every=None)
     drive.session.close()
     run = open_dataset(tmp_path / 'run')
     assert len(run) > 10 and all(frame.reference is None for frame in run)
     with pytest.raises(DatasetError, match='give another folder to record with them'):
-        ColdRecording(tmp_path / 'run').set_poses(known=True)
+        Drive(tmp_path / 'run')
 
 
 def test_a_run_is_continued_with_a_reset_odometry(tmp_path):

@@ -77,9 +77,9 @@ class RecordingSession(Feed):
     """
     Images, odometry and poses on their way to a run. Thread-safe except `work`.
 
-    `encode` gives the JPEG or PNG files of an image. `needs_poses`: images wait for a pose, else
-    they are recorded by the odometry alone. `trouble`: what kept the session from writing last
-    time. `poses_dropped` counts by reason.
+    `encode` gives the JPEG or PNG files of an image. `trouble`: what kept the session from writing
+    last time. `poses_dropped` counts by reason. With `pose_type` none images are recorded by the
+    odometry alone; raises DatasetError for a run of the other kind.
 
     The newest odometry sample is not used before one continues it: a stamp from the future is
     found out only by the samples after it. On the disk it would keep these out until that time
@@ -93,16 +93,17 @@ class RecordingSession(Feed):
         log: Callable[[str, str], None],
         encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
+        self._longest_ns = round(config.max_pose_age * SECOND)
         # every image may be one too many, none is more urgent than another
-        super().__init__(OdometryBuffer(), ImageQueue(config.image_queue, config.image_queue))
+        queue = ImageQueue(config.image_queue, config.image_queue)
+        super().__init__(OdometryBuffer(20 * SECOND + 2 * self._longest_ns), queue)
         self.config, self._recording = config, recording
         self._log, self._encode = log, encode
-        self._settled_ns, self._unwritten = -1, list[Stamped]()
+        self._needs_poses = config.pose_type != 'none'
+        recording.set_poses(known=self._needs_poses)
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._poses: list[Stamped] = []
-        self._anchors: list[Stamped] = []
-        self.needs_poses, self.trouble = True, ''
-        self.poses_dropped = Counter[str]()
+        self._settled_ns, self._unwritten, self._poses = -1, list[Stamped](), list[Stamped]()
+        self.poses_dropped, self.trouble = Counter[str](), ''
         self._placed = time.monotonic()
 
     @property
@@ -113,12 +114,13 @@ class RecordingSession(Feed):
     def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         most = self.config.max_position_sd
-        with self.news:
-            if position_sd <= most:
-                self._poses = [*self._poses[-200:], (stamp_ns, pose)]
+        if position_sd <= most:
+            with self.news:
+                bisect.insort(self._poses, (stamp_ns, pose), key=itemgetter(0))
+                del self._poses[:-500]
                 self.news.notify()
-                return
-            self.poses_dropped['too uncertain'] += 1
+            return
+        self.poses_dropped['too uncertain'] += 1
         self._log(
             'warning',
             f'pose not used: its standard deviation is {position_sd:.2f} m, expected at most '
@@ -141,7 +143,6 @@ class RecordingSession(Feed):
         An image that cannot be written is counted; odometry is kept until it can be.
         """
         with self.news:
-            self._anchor_poses()
             due, unwritten = self._next_due(), self._unwritten
             if due is None and not unwritten:
                 self.news.wait(timeout)
@@ -192,7 +193,7 @@ class RecordingSession(Feed):
         if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
             self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
             self.queue.clear('before a jump')
-            self._poses, self._anchors = [], []
+            self._poses = []
         self._settle(self.buffer.newest(FEWEST + 1)[:-1])
 
     def _settle(self, samples: Sequence[Stamped]) -> None:
@@ -209,43 +210,36 @@ class RecordingSession(Feed):
         early = state is not Coverage.LATE and stamp_ns > self._settled_ns
         return Coverage.EARLY if early else state
 
-    def _anchor_poses(self) -> None:
-        """Turn each pose that the odometry has reached into the odometry frame in the map."""
-        states = [self._odometry(stamp_ns) for stamp_ns, _ in self._poses]
-        for (stamp_ns, pose), state in zip(self._poses, states, strict=True):
-            if state is Coverage.READY:
-                odom_in_map = se2.compose(pose, se2.inverse(self.buffer.at(stamp_ns)))
-                bisect.insort(self._anchors, (stamp_ns, odom_in_map), key=itemgetter(0))
-        pairs = zip(self._poses, states, strict=True)
-        self._poses = [posed for posed, state in pairs if state is Coverage.EARLY]
-        del self._anchors[:-500]
+    def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
+        """
+        Pose (3,) in the map at a stamp of settled odometry, None without a pose message near it.
 
-    def _odom_in_map(self, stamp_ns: int) -> se2.FloatArray | None:
-        """Odometry frame in the map (3,) at the nearest pose message, None if none is near."""
-        at = bisect.bisect_left(self._anchors, stamp_ns, key=itemgetter(0))
-        around = self._anchors[max(at - 1, 0) : at + 1]  # noqa: E203
-        nearest = min(around, key=lambda one: abs(one[0] - stamp_ns), default=None)
-        if nearest is None or abs(nearest[0] - stamp_ns) > self.config.max_pose_age * SECOND:
+        The odometry carries the pose of the nearest message to the stamp.
+        """
+        odometry = self.buffer.at(stamp_ns)
+        if not self._needs_poses:
+            return odometry
+        after = bisect.bisect_left(self._poses, stamp_ns, key=itemgetter(0))
+        around = self._poses[max(after - 1, 0) : after + 1]  # noqa: E203
+        usable = [one for one in around if self._odometry(one[0]) is Coverage.READY]
+        nearest = min(usable, key=lambda one: abs(one[0] - stamp_ns), default=None)
+        if nearest is None or abs(nearest[0] - stamp_ns) > self._longest_ns:
             return None
-        return nearest[1]
+        return se2.compose(nearest[1], se2.between(self.buffer.at(nearest[0]), odometry))
 
     def _coverage(self, stamp_ns: int) -> Coverage:
         state = self._odometry(stamp_ns)
-        known = not self.needs_poses or self._odom_in_map(stamp_ns) is not None
-        if state is not Coverage.READY or known:
+        if state is not Coverage.READY or self._pose_at(stamp_ns) is not None:
             return state
-        late = self._settled_ns - stamp_ns > self.config.max_pose_age * SECOND
+        late = self._settled_ns - stamp_ns > self._longest_ns
         return Coverage.UNPLACED if late else Coverage.EARLY
 
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
         """Take the next image, with its pose (3,), that is far enough from the last one."""
         image, last = self.queue.take(self._coverage), self._recording.last_image
-        if image is None:
+        pose = None if image is None else self._pose_at(image.stamp_ns)
+        if image is None or pose is None:
             return None
-        pose = self.buffer.at(image.stamp_ns)
-        odom_in_map = self._odom_in_map(image.stamp_ns) if self.needs_poses else None
-        if odom_in_map is not None:
-            pose = se2.compose(odom_in_map, pose)
         if last is None or last.pose is None:
             return image, pose
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
@@ -323,10 +317,7 @@ class RecorderNode(ParameterNode):
     def _subscribe_to_poses(self) -> Topic | None:
         config, listener = self.config, self._listener
         if config.pose_type == 'none':
-            self._recording.set_poses(known=False)
-            self.session.needs_poses = False
             return None
-        self._recording.set_poses(known=True)
         if config.pose_type != 'tf':
             kind: Any = POSE_MESSAGES[config.pose_type]
             topic = subscribe(self, kind, 'pose', self._take_pose, POSE_QOS)
