@@ -23,7 +23,6 @@ from collections.abc import Callable
 import warnings
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_floats,
     as_gram,
@@ -78,25 +77,6 @@ def nonparametric_sum_rule(
     Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
     """
     return regularised_gram_x.solve(prior_at_sample)
-
-
-def model_based_sum_rule(
-    conditional_kernel_mean: Kernel,
-    z: ArrayLike,
-    f_x: ArrayLike,
-    weights: ArrayLike,
-) -> FloatArray:
-    """
-    Mb-KSR: evaluate m_Q = sum_j gamma_j m(. | x_j) at z, with no training data.
-
-    `conditional_kernel_mean`: see `Noise.conditional_kernel_mean`; `f_x`: the noise-free images
-    f(x_j) of the prior's points; `weights` gamma.
-    Shapes: (m, d), (n, d), (n,) -> (m,). Source: [MbKSR] eq. 21.
-    """
-    images = as_floats('f_x', f_x, 'n', 'd')
-    points = as_floats('z', z, 'm', images.shape[1])
-    gamma = as_floats('weights', weights, len(images))
-    return np.asarray(conditional_kernel_mean.cross_gram(points, images) @ gamma)
 
 
 def squared_bayes_rule(
