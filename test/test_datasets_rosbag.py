@@ -21,6 +21,7 @@ from bag_helpers import (
     pose_stamped,
     SECOND,
     STORAGES,
+    transforms,
     write_messages,
 )
 from helpers import START_NS, textured_image, write_tiny_cold_run
@@ -87,10 +88,12 @@ def test_one_file_of_a_bag_is_enough(cold, tmp_path, storage):
 
 @pytest.mark.parametrize('compression', [None, 'bz2', 'lz4'])
 def test_bags_of_ros_1_are_read_like_others(tmp_path, compression):
-    sent = at_times([*drive(), *images(), *drive(topic='/ground_truth', frame='map')])
+    known = transforms('map', 'base', [(0.1 * i, 2.0, 0.0) for i in range(60)])
+    sent = at_times([*drive(), *images(), *known])
     path = write_messages(tmp_path / 'a.bag', sent, compression=compression)
     run, other = open_dataset(path), BagRun(write_messages(tmp_path / 'bag', sent))
     assert (run.skipped, run.sources) == ({}, other.sources)
+    assert run.sources[2] == 'reference poses on /tf (map -> base)'
     assert_same_frames(run, other)
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(DatasetError, match=r'cannot read bag .*`rosbag reindex` repairs'):

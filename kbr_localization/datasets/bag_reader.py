@@ -30,6 +30,7 @@ RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 ODOMETRY, TF = 'nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage'
 POSE = 'geometry_msgs/msg/PoseStamped'
 POSE_WITH_COVARIANCE = 'geometry_msgs/msg/PoseWithCovarianceStamped'
+NOETIC.register({TF: TYPESTORE.fielddefs[TF]})  # rosbags has it for ROS 2 alone
 
 
 @dataclass(frozen=True)
