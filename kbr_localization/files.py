@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
+import json
+import math
 import os
 from pathlib import Path
 import secrets
@@ -79,6 +81,23 @@ def write_text(path: str | Path, text: str, sync: bool = False) -> None:
     """Write a text file; raises OSError."""
     with new_file(path, sync) as part:
         part.write_text(text, encoding='utf-8')
+
+
+def json_text(value: Any, digits: int = 17, **layout: Any) -> str:
+    """JSON of arrays and numbers of so many significant digits; what is not finite is null."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, 'tolist'):  # of NumPy
+            value = value.tolist()
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, float):
+            return float(f'{value:.{digits}g}') if math.isfinite(value) else None
+        return value
+
+    return json.dumps(plain(value), allow_nan=False, **layout)
 
 
 def read_file(path: str | Path, most: int) -> bytes:

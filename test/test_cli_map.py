@@ -210,7 +210,6 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
         KernelMap.load(whole).subset(np.arange(30)).save(kernel_map)
         for command in (
             ('localize', kernel_map, run, '--out', out, *nearest),
-            ('evaluate', run, out, '--map', kernel_map),
             ('report', kernel_map, run, '--out', page, *nearest),
             ('map', 'extend', kernel_map, run, '--poses', 'known', '--out', tmp_path / 'both.h5'),
         ):

@@ -116,26 +116,19 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
     assert [line.split('│')[0].strip() for line in told[3:]] == names and len(names) == 8
 
 
+NONE = 'no answer called localized was more than 1 m off; localized in'
+
+
 @pytest.mark.parametrize(
     ('localized', 'called', 'wrong', 'says'),
     [
-        (0.9, 90, 0, 'Yes: no answer called localized was more than 1 m off; localized in 90% of'),
+        (0.9, 90, 0, f'Yes: {NONE} 90% of'),
         (0.8, 80, 0, 'Yes: '),
-        (
-            0.79,
-            79,
-            0,
-            'Partly: no answer called localized was more than 1 m off; localized in 79%',
-        ),
+        (0.79, 79, 0, f'Partly: {NONE} 79%'),
         (0.9, 90, 1, 'Partly: 1 of 90 answers called localized was more than 1 m off; '),
         (0.9, 100, 5, 'Partly: 5 of 100 answers called localized were more than 1 m off; '),
         (0.9, 100, 6, 'Not yet: 6 of 100 answers'),
-        (
-            0.49,
-            49,
-            0,
-            'Not yet: no answer called localized was more than 1 m off; localized in 49%',
-        ),
+        (0.49, 49, 0, f'Not yet: {NONE} 49%'),
         (0.0, 0, 0, 'Not yet: the robot was never localized.'),
     ],
 )

@@ -2,7 +2,7 @@ from dataclasses import replace
 import json
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import coverage, recall_at, run_errors, run_metrics, sharpness
+from kbr_localization.evaluation import coverage, run_errors, run_metrics, sharpness
 from kbr_localization.evaluation.metrics import associate
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -136,21 +136,6 @@ def test_nothing_is_inside_of_a_covariance_that_is_not_definite():
     assert result['coverage_frames'] == len(run)
     assert result['coverage_3sigma'] == 0
     assert result['heading_coverage_1sigma'] == 1
-
-
-def test_recall_is_that_of_a_stable_sort():
-    rng = np.random.default_rng(8)
-    map_poses, queries = rng.uniform(0, 6, (60, 3)), rng.uniform(0, 6, (40, 3))
-    queries[:, 2] -= 2 * np.pi
-    similarity = rng.integers(0, 5, (40, 60)) / 5  # many are equal
-    offset = queries[:, np.newaxis] - map_poses
-    turned = np.abs(np.angle(np.exp(1j * offset[..., 2])))
-    same = (np.hypot(offset[..., 0], offset[..., 1]) <= 1.0) & (turned <= np.radians(30))
-    ranked = np.argsort(-similarity, axis=1, kind='stable')
-    found = np.take_along_axis(same, ranked, axis=1)[same.any(axis=1)]
-    result = recall_at(iter(similarity), map_poses, queries)
-    assert result.pop('recall_frames') == len(found) > 10
-    assert result == {f'recall_at_{k}': found[:, :k].any(axis=1).mean() for k in (1, 5, 10)}
 
 
 def test_wrong_answers_that_were_called_localized_are_told():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-import json
-import math
 import os
 from pathlib import Path
 import sys
 from typing import Any
 
 from kbr_localization.errors import KbrError
+from kbr_localization.files import json_text
 from kbr_localization.progress import printable
 
 
@@ -45,7 +44,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], as_json: bool = False) -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON on stdout; what is not a finite number becomes null."""
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+    print(json_text(value, indent=2))
 
 
 def _print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -77,16 +76,6 @@ def format_value(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f'{value:.3f}' if value == 0 or abs(value) >= 0.001 else f'{value:.1e}'
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, 'tolist'):
-        return _plain(value.tolist())
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def prepare_output(path: Path, *inputs: Path) -> Path:

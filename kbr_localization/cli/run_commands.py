@@ -1,7 +1,6 @@
 """Commands about runs: try, localize, evaluate, report; methods compared and tuned; runs made."""
 
 import importlib
-import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -18,7 +17,7 @@ from kbr_localization.cli.options import (
     Run,
     Storage,
 )
-from kbr_localization.errors import EvaluationError, KbrError
+from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.workers import open_workers
@@ -117,8 +116,7 @@ def evaluate(
     run: Run,
     trajectory: Annotated[Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.')],
     *,
-    map_file: Annotated[Optional[Path], typer.Option('--map', help='For its recall.')] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help='Of stamps, seconds.')] = 0.01,
+    tolerance: Annotated[float, typer.Option(min=0.0, max=1e6, help='Of stamps, seconds.')] = 0.01,
     json: options.Json = False,
     reading: Reading,
 ) -> None:
@@ -131,42 +129,17 @@ def evaluate(
     from kbr_localization.datasets.tracks import outside_fixes
     from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
     from kbr_localization.evaluation.tum import read_detailed
-    from kbr_localization.localization.map.kernel_map import KernelMap
 
-    if not math.isfinite(tolerance):
-        raise KbrError(f'--tolerance {tolerance}: expected a finite number of seconds')
-    kernel_map = KernelMap.load(map_file) if map_file else None
-    dataset = reading.open_for(kernel_map, map_file, run) if map_file else reading.open(run)
+    dataset = reading.open(run)
     estimates, reference = read_detailed(trajectory), reference_trajectory(dataset)
     if not len(reference) and (why := outside_fixes(dataset)):
         raise KbrError(why)
-    metrics: dict[str, Any] = run_metrics(run_errors(reference, estimates, tolerance))
+    metrics = run_metrics(run_errors(reference, estimates, tolerance))
     if len(reference) < len(dataset):
         unknown = len(dataset) - len(reference)
         console.note(f'{unknown} of {len(dataset)} frames have no reference pose: left out')
     console.note_skipped(dataset.skipped | estimates.skipped)
-    if kernel_map is not None:
-        metrics |= _recall(kernel_map, dataset)
     console.show(f'{trajectory} on {run}', metrics, json)
-
-
-def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
-    """Recall of the map's images for the frames that can be read and have a reference."""
-    from kbr_localization.evaluation.described import describe_run
-    from kbr_localization.evaluation.metrics import recall_at
-
-    with terminal_progress() as progress:
-        run = describe_run(kernel_map.describer, dataset, progress)
-    if run.unusable:
-        console.note(f'recall: {len(run.unusable)} of {len(run)} images cannot be used')
-    known = [n for n, f in enumerate(run) if f.reference is not None and n not in run.unusable]
-    similarities = (kernel_map.similarities(run.descriptors[number]) for number in known)
-    references: Any = [run[number].reference for number in known]
-    try:
-        return recall_at(similarities, kernel_map.poses, references)
-    except EvaluationError as error:
-        console.note(str(error))  # the errors of the trajectory are known all the same
-        return {}
 
 
 @reads_runs
@@ -284,16 +257,14 @@ def compare(
     scheduler: options.Scheduler = None,
     settings: options.Settings = None,
     seed: options.Seed = 0,
-    json: options.Json = False,
     reading: Reading,
 ) -> None:
     """
     Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
 
     Every trial keeps a random subset of the training images as the map; every method localizes
-    the test runs on it from a global start. OUT gets a table and all numbers; a stopped
-    comparison goes on. lost_fraction: of frames more than 1 m off once the error was below 1 m for
-    5 m, 1 where it never was. wrong_called_localized: of the answers more than 1 m off.
+    the test runs on it from a global start. OUT/rows.json gets all numbers; a stopped
+    comparison goes on. Fractions lost once below 1 m are 1 where a run never was.
     """
     from kbr_localization.evaluation import comparison
     from kbr_localization.localization.map.build import build_map
@@ -314,18 +285,17 @@ def compare(
     images = sum(map(len, training)) if map_file is None else len(kernel_map)
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
     chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
-    plan = chosen, options.sizes_of(sizes) or usual, trials
-    comparison.tasks_of(*plan, images)  # refuse what cannot be done before the map is built
+    tasks = comparison.tasks_of(chosen, options.sizes_of(sizes) or usual, trials, images)
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         if kernel_map is None:
             kernel_map = build_map(training, vision, given, None, seed, progress, workers)
         rows = comparison.compare(
-            kernel_map, tests, *plan, out, seed=seed, workers=workers, progress=progress
+            kernel_map, tests, tasks, out, seed=seed, workers=workers, progress=progress
         )
-    console.show_rows(rows, json)
+    console.show_rows(rows)
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
-    console.note(f'{out / comparison.TABLE}: the same table')
+    console.note(f'{out / "rows.json"}: the same numbers')
 
 
 @reads_runs
@@ -333,15 +303,11 @@ def tune(
     runs: options.Runs,
     *,
     out: Out,
-    max_images: options.MaxImages = None,
     methods: options.Methods = 'all',
     sizes: options.Sizes = None,
     trials: options.Trials = 60,
     jobs: options.Jobs = None,
     scheduler: options.Scheduler = None,
-    resume: Annotated[
-        bool, typer.Option('--resume/--fresh', help='Continue, or start again.')
-    ] = True,
     settings: options.Settings = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -352,8 +318,8 @@ def tune(
 
     Each run is localized on a map of the others, from its start and from a random frame; a single
     run is split in two halves. The parameters are to suit maps of --sizes images, tried with up to
-    500 images. Finished trials are kept in OUT.trials.jsonl. Scores are capped errors
-    plus the fraction of lost frames, in metres: lower is better.
+    500 images. Finished trials are kept in OUT.trials.jsonl, from which a stopped search goes on.
+    Scores are capped errors plus the fraction of lost frames, in metres: lower is better.
     """
     from kbr_localization.evaluation import tuning
 
@@ -364,16 +330,14 @@ def tune(
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         kernel_map, rows = tuning.tune(
             datasets,
+            journal,
             methods=tuning.TUNED
             if methods == 'all'
             else options.split_names('--methods', methods),
             trials=trials,
             sizes=options.sizes_of(sizes),
-            max_images=max_images,
             vision=vision,
             filter_values=given,
-            journal=journal,
-            fresh=not resume,
             seed=seed,
             progress=progress,
             workers=workers,

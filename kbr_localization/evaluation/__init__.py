@@ -3,7 +3,6 @@
 from kbr_localization.evaluation.metrics import (
     associate,
     coverage,
-    recall_at,
     reference_trajectory,
     run_errors,
     run_metrics,
@@ -19,7 +18,6 @@ __all__ = [
     'associate',
     'coverage',
     'read_tum',
-    'recall_at',
     'reference_trajectory',
     'run_errors',
     'run_metrics',

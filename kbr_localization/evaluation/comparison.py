@@ -13,7 +13,6 @@ import functools
 import hashlib
 import itertools
 import json
-import logging
 from pathlib import Path
 import pickle
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from kbr_localization.evaluation.described import (
     DescribedRun,
     on_given_descriptors,
 )
-from kbr_localization.evaluation.journal import kept_results
+from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.evaluation.metrics import (
     Metrics,
     reference_trajectory,
@@ -45,23 +44,21 @@ from kbr_localization.resources import code_state
 from kbr_localization.workers import Workers
 import numpy as np
 
-TABLE = 'comparison.md'
-_MEANS = {
-    'localized_after_s': 'localized_after_s',
-    'localized_after_m': 'localized_after_m',
-    'below_1m_after_s': 'below_1m_after_s',
-    'below_1m_after_m': 'below_1m_after_m',
-    'rmse_once_below_1m_m_mean': 'rmse_once_below_1m_m',
-    'position_median_m': 'position_median_m',
-    'lost_fraction': 'lost_fraction_once_below_1m',
-    'wrong_called_localized': 'wrong_called_localized',
-    'coverage_2sigma': 'coverage_2sigma',
-    'sharpness': 'sharpness',
-    'ms_per_frame': 'ms_per_frame',
-    'position_rmse_m_mean': 'position_rmse_m',
-}
-"""Columns of a row that are means over the trials, and the metrics that they are of."""
-logger = logging.getLogger(__name__)
+_MEANS = (
+    'localized_after_s',
+    'localized_after_m',
+    'below_1m_after_s',
+    'below_1m_after_m',
+    'rmse_once_below_1m_m',
+    'position_median_m',
+    'lost_fraction_once_below_1m',
+    'wrong_called_localized',
+    'coverage_2sigma',
+    'sharpness',
+    'ms_per_frame',
+    'position_rmse_m',
+)
+"""Metrics of which a row has the means over the trials."""
 
 
 class Task(NamedTuple):
@@ -94,24 +91,21 @@ def tasks_of(methods: Sequence[str], sizes: Sequence[int], trials: int, images: 
 def compare(
     kernel_map: KernelMap,
     test: Sequence[Dataset],
-    methods: Sequence[str],
-    sizes: Sequence[int],
-    trials: int,
+    tasks: Sequence[Task],
     out: Path,
     *,
     seed: int = 0,
     workers: Workers | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """
     Localize test runs on random parts of a map; returns the rows of `comparison_rows`.
 
-    The folder `out` gets them as JSON and as a table in Markdown, and keeps the trials: a
-    comparison that was interrupted continues. Raises EvaluationError for what is no folder and
-    for test runs without reference, and what `tasks_of` raises.
+    The folder `out` gets them as JSON, and keeps the trials: a comparison that was interrupted
+    continues. Raises EvaluationError for what is no folder and
+    for test runs without reference or usable images.
     """
-    workers, report = workers or Workers(), progress or silent
-    tasks = tasks_of(methods, sizes, trials, len(kernel_map))
+    workers = workers or Workers()
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:
@@ -121,38 +115,21 @@ def compare(
                 or f'{dataset.name} has no reference poses: expected test runs with ground truth'
             )
     out.mkdir(parents=True, exist_ok=True)
+    runs = [describe_run(kernel_map.describer, dataset, progress, workers) for dataset in test]
     config = to_mapping(kernel_map.filter_config)
     used = [kernel_map.poses, kernel_map.descriptors[:], config, kernel_map.baselines]
     digest = hashlib.sha256(pickle.dumps(used)).hexdigest()
     conditions = [code_state(), digest, [identity(run) for run in test], seed]
-    with kept_results(out / 'trials.jsonl', conditions) as run:
-        runs = _described(kernel_map, test, workers, report)
-        light = replace(on_given_descriptors(kernel_map), thumbnails=())
-        work = functools.partial(run_task, light, runs, seed)
-        found = run(work, tasks, workers, lambda done: report('comparing', done, len(tasks)))
+    light = replace(on_given_descriptors(kernel_map), thumbnails=())
+    work = functools.partial(run_task, light, runs, seed)
+
+    def report(done: int) -> None:
+        progress('comparing', done, len(tasks))
+
+    found = run_kept(out / 'trials.jsonl', conditions, work, tasks, workers, report)
     rows = comparison_rows(tasks, found)
     write_text(out / 'rows.json', json.dumps(rows, indent=2))
-    lines = [f'| {" | ".join(rows[0])} |', '|' + '---|' * len(rows[0])]
-    for row in rows:
-        cells = [f'{v:.3g}' if isinstance(v, float) else str(v or '–') for v in row.values()]
-        lines.append(f'| {" | ".join(cells)} |')
-    notes = [f'\n{dataset.name}: {note}' for dataset in test for note in dataset.notes]
-    write_text(out / TABLE, '\n'.join([*lines, *notes, '']))
     return rows
-
-
-def _described(
-    kernel_map: KernelMap, test: Sequence[Dataset], workers: Workers, report: Progress
-) -> list[DescribedRun]:
-    runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
-    for run in runs:
-        broken = len(run.unusable)
-        if broken == len(run):
-            raise EvaluationError(f'no image of {run.name} could be used: {run.unusable[0]}')
-        if broken:
-            what = '%s: skipped %d of %d images that cannot be used'
-            logger.warning(what, run.name, broken, len(run))
-    return runs
 
 
 def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
@@ -211,9 +188,9 @@ def comparison_rows(tasks: Sequence[Task], found: Sequence[Metrics]) -> list[dic
     Reduce the trials of every method and size to one row.
 
     Means over the trials that have a value, and the standard deviation of the RMSE, None of one.
-    `lost_fraction` is over the frames once the error was below 1 m. A run that was never enters
-    it with 1, and `..._after_...` with its length; `rmse_once_below_1m_m_mean` leaves it out, and
-    `position_median_m` leaves infinite ones out.
+    A run whose error was never below 1 m enters `lost_fraction_once_below_1m` with 1, and
+    `..._after_...` with its length; `rmse_once_below_1m_m` leaves it out, and `position_median_m`
+    leaves infinite ones out.
     """
     rows = []
     for method, size in dict.fromkeys((task.method, task.size) for task in tasks):
@@ -221,7 +198,7 @@ def comparison_rows(tasks: Sequence[Task], found: Sequence[Metrics]) -> list[dic
         rmse = [m['position_rmse_m'] for m in mine if m['position_rmse_m'] is not None]
         rows.append(
             {'method': method, 'size': size, 'trials': len(mine)}
-            | {name: _mean([m[key] for m in mine]) for name, key in _MEANS.items()}
+            | {name: _mean([m[name] for m in mine]) for name in _MEANS}
             | {'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else None}
         )
     return rows

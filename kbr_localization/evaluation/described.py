@@ -8,12 +8,13 @@ kernel vectors are computed anew by every localizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 import functools
+import logging
 from typing import Any
 
 from kbr_localization.datasets import Dataset, FrameList
-from kbr_localization.errors import DatasetError
+from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
@@ -22,19 +23,19 @@ from kbr_localization.vision.describer import Prepared
 from kbr_localization.workers import Workers
 import numpy as np
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class DescribedRun(FrameList):
     """
     A run with the descriptors (m, d) of its frames.
 
-    `seconds_per_image`: mean time that reading and describing an image took. `unusable`: what was
-    wrong with unusable images, by the number of their frame.
+    `seconds_per_image`: mean time that reading and describing an image took.
     """
 
     descriptors: np.ndarray
     seconds_per_image: float
-    unusable: dict[int, str] = field(default_factory=dict)
 
 
 class GivenDescriptors(Describer):
@@ -75,25 +76,33 @@ def _given_by_state(state: dict[str, Any]) -> GivenDescriptors:
 def describe_run(
     describer: Describer,
     dataset: Dataset,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     workers: Workers | None = None,
 ) -> DescribedRun:
-    """Read and describe every image of a run once; a broken one stays broken."""
-    report = functools.partial(progress or silent, f'describing {dataset.name}')
+    """
+    Read and describe every image of a run once; a broken one stays broken, with a warning.
+
+    Raises EvaluationError when no image can be used.
+    """
+    report = functools.partial(progress, f'describing {dataset.name}')
     images = [frame.image for frame in dataset]
     described = describe_images(describer, images, workers or Workers(), report)
+    unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
+    if len(unusable) == len(images):
+        reason = unusable.get(0, 'it has none')
+        raise EvaluationError(f'no image of {dataset.name} could be used: {reason}')
+    if unusable:
+        text = '%s: skipped %d of %d images that cannot be used'
+        logger.warning(text, dataset.name, len(unusable), len(images))
     unknown = np.zeros(describer.size, dtype=describer.dtype)
     descriptors = np.array([unknown if d.descriptor is None else d.descriptor for d in described])
-    unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
     frames = tuple(
         replace(frame, image=functools.partial(_given, descriptors[number], unusable.get(number)))
         for number, frame in enumerate(dataset)
     )
-    seconds = float(np.mean([found.seconds for found in described])) if described else 0.0
+    seconds = float(np.mean([found.seconds for found in described]))
     skipped = dict(dataset.skipped)
-    return DescribedRun(
-        dataset.name, dataset.odometry, skipped, frames, descriptors, seconds, unusable
-    )
+    return DescribedRun(dataset.name, dataset.odometry, skipped, frames, descriptors, seconds)
 
 
 def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:

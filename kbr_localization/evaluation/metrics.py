@@ -10,7 +10,6 @@ An estimate that is not finite is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 import math
 
@@ -61,11 +60,6 @@ class RunErrors:
     said: NDArray[np.bool_] | None = None
 
     @property
-    def answered(self) -> NDArray[np.bool_]:
-        """Which frames have an estimate."""
-        return self.estimate >= 0
-
-    @property
     def lost(self) -> NDArray[np.bool_]:
         """Which frames are more than `LOST_M` off, or have no estimate."""
         return self.position_m > LOST_M
@@ -79,9 +73,21 @@ def run_errors(
 
     Raises EvaluationError when the reference is empty or when no frame has an estimate.
     """
+    if not len(reference):
+        raise EvaluationError(
+            'the run has no reference poses: expected a run with ground truth to compare with'
+        )
     estimate = associate(reference.stamps_ns, trajectory.stamps_ns, tolerance_s)
-    if not np.any(estimate >= 0):
-        raise EvaluationError(_nothing_matches(reference, trajectory, tolerance_s))
+    if (estimate < 0).all():
+        (first, last), (begin, end) = (
+            (of.stamps_ns[[0, -1]] if len(of) else [0, 0]) for of in (reference, trajectory)
+        )
+        raise EvaluationError(
+            f'no estimate within {tolerance_s:g} s of any frame: the run spans '
+            f'[{first * 1e-9:.3f}, {last * 1e-9:.3f}] s, the trajectory [{begin * 1e-9:.3f}, '
+            f'{end * 1e-9:.3f}] s; does the trajectory belong to this run? If so, give a larger '
+            'tolerance'
+        )
     estimate[~np.isfinite(trajectory.poses[estimate]).all(axis=1)] = -1
     answered = estimate >= 0
     difference = np.full((len(reference), 3), np.inf)
@@ -122,7 +128,7 @@ def run_metrics(errors: RunErrors) -> Metrics:
     """
     metrics: Metrics = {
         'frames': int(errors.position_m.size),
-        'frames_without_estimate': int(np.count_nonzero(~errors.answered)),
+        'frames_without_estimate': int(np.count_nonzero(errors.estimate < 0)),
         'position_rmse_m': _rmse(errors.position_m),
         'position_median_m': _finite(np.median(errors.position_m)),
         'heading_rmse_deg': _rmse(errors.heading_deg),
@@ -139,7 +145,7 @@ def run_metrics(errors: RunErrors) -> Metrics:
         metrics[f'{name}_after_m'] = None if frame is None else float(errors.travel_m[frame])
         metrics[f'{name}_after_s'] = None if frame is None else float(seconds[frame])
     rest = errors.position_m[below:] if below is not None else np.zeros(0)
-    wrong = errors.answered & errors.lost
+    wrong = (errors.estimate >= 0) & errors.lost
     told = said.size and wrong.any()
     return metrics | {
         'rmse_once_below_1m_m': _rmse(rest),
@@ -217,18 +223,6 @@ def _finite(value: np.floating) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _nothing_matches(reference: Trajectory, trajectory: Trajectory, tolerance_s: float) -> str:
-    if not len(reference):
-        return 'the run has no reference poses: expected a run with ground truth to compare with'
-    first, last = reference.stamps_ns[[0, -1]] * 1e-9
-    begin, end = trajectory.stamps_ns[[0, -1]] * 1e-9 if len(trajectory) else (math.nan, math.nan)
-    return (
-        f'no estimate within {tolerance_s:g} s of any frame: the run spans [{first:.3f}, '
-        f'{last:.3f}] s, the trajectory [{begin:.3f}, {end:.3f}] s; does the trajectory belong to '
-        'this run? If so, give a larger tolerance'
-    )
-
-
 def associate(
     frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float = TOLERANCE_S
 ) -> NDArray[np.int64]:
@@ -271,32 +265,6 @@ def frame_note(kernel_map: KernelMap, dataset: Dataset) -> str:
         f'{dataset.name}: errors against them, and a start from them, mean nothing before '
         '`kbr map align`'
     )
-
-
-def recall_at(
-    similarities: Iterable[FloatArray], map_poses: FloatArray, reference: FloatArray
-) -> dict[str, float | int]:
-    """
-    Fraction of the query images of which one of the k most similar map images is the same place.
-
-    `similarities`: the kernel values (n,) of each query, one after the other, so that they need
-    not be held at once; (n, 3), (q, 3). The same place is within `SAME_PLACE_M` and
-    `SAME_PLACE_DEG`. Only queries with such a map image count, `recall_frames` of them; raises
-    EvaluationError when there is none.
-    """
-    ranks = []
-    for values, pose in zip(similarities, reference, strict=True):
-        right = same_place(map_poses, pose)
-        if right.any():
-            # of equal values the first counts
-            ranks.append(int(np.argmax(right[np.argsort(-values, kind='stable')])))
-    if not ranks:
-        raise EvaluationError(
-            f'recall: no map image lies within {SAME_PLACE_M:g} m and {SAME_PLACE_DEG:g} degrees '
-            'of any frame; does the map show the same building in the same frame?'
-        )
-    recalls = {f'recall_at_{k}': float(np.mean(np.array(ranks) < k)) for k in (1, 5, 10)}
-    return {'recall_frames': len(ranks), **recalls}
 
 
 def same_place(

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib import resources
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from kbr_localization.evaluation.metrics import (
     RunErrors,
     THRESHOLDS,
 )
-from kbr_localization.files import new_file, write_text
+from kbr_localization.files import json_text, new_file, write_text
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
@@ -137,21 +136,8 @@ def write_page(path: str | Path, data: dict[str, Any]) -> None:
 
 def script_json(values: Any) -> str:
     """JSON that may stand in a script element, which no text inside can end or comment out."""
-    data = json.dumps(_plain(values), allow_nan=False, separators=(',', ':'))
+    data = json_text(values, digits=6, separators=(',', ':'))
     return data.replace('</', '<\\/').replace('<!', '\\u003c!')
-
-
-def _plain(value: Any) -> Any:
-    """Make values of JSON of arrays and numbers: six digits, None for what is not finite."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f'{value:.6g}') if np.isfinite(value) else None
-    return value
 
 
 def run_data(record: RunRecord) -> dict[str, Any]:
@@ -266,7 +252,16 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
             f'{name} was built of known poses: give a run to localize on it, as in '
             '`kbr report MAP RUN`'
         )
-    used, worst, rejected = _closures(record)
+
+    def one_of_each_sequence(closures: NDArray[np.intp], value: FloatArray) -> NDArray[np.intp]:
+        order = closures[np.argsort(-value[closures], kind='stable')]
+        return order[np.sort(np.unique(record.chain[order], return_index=True)[1])]
+
+    used = np.flatnonzero(record.kept == 1)
+    others = np.flatnonzero(~np.isin(record.chain, record.chain[used]))
+    # a radian is as bad as two metres
+    worst = one_of_each_sequence(used, np.linalg.norm(record.misses * [1.0, 1.0, 2.0], axis=1))
+    rejected = one_of_each_sequence(others, record.score)
     before, after = [], []
     for number in range(len(kernel_map.run_names)):
         members = kernel_map.run_index == number
@@ -308,28 +303,6 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
             for run, values in enumerate(record.parameters)
         },
     }
-
-
-def _closures(record: MappingRecord) -> tuple[NDArray[np.intp], ...]:
-    """
-    Choose closures (k,): all that were used, and one of each sequence.
-
-    Of the sequences that were used those with the largest errors, the worst first; of the others
-    those with the best scores, the best first.
-    """
-    kept = record.kept == 1
-    # a radian is as bad as two metres
-    badness = np.linalg.norm(record.misses * np.array([1.0, 1.0, 2.0]), axis=1)
-    chosen = [np.flatnonzero(kept)]
-    for which, value in (
-        (kept, badness),
-        (~np.isin(record.chain, record.chain[kept]), record.score),
-    ):
-        order = np.argsort(-value, kind='stable')
-        order = order[which[order]]
-        first = np.unique(record.chain[order], return_index=True)[1]
-        chosen.append(order[np.sort(first)])
-    return tuple(chosen)
 
 
 def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> dict[str, Any]:
@@ -378,41 +351,34 @@ def write_recording(path: str | Path, record: RunRecord) -> None:
         ends = {'origins': poses[:, :2] * flip, 'vectors': 0.3 * flip * directions}
         return rr.Arrows2D(**ends, colors=[colour])
 
-    def log(series: dict[str, Any]) -> None:
-        for name, value in series.items():
-            stream.log(name, rr.Scalars(float(value)))
+    def line(poses: FloatArray, colour: list[int]) -> Any:
+        return rr.LineStrips2D([poses[:, :2] * flip], colors=[colour])
 
     with new_file(path) as part:
         stream.save(str(part))
         stream.log('plan/map', arrows(record.kernel_map.poses, grey), static=True)
-        for what, poses, colour in (
-            ('truth', record.reference.poses, dark),
-            ('estimate', trajectory.poses, teal),
-        ):
-            line = rr.LineStrips2D([poses[:, :2] * flip], colors=[colour])
-            stream.log(f'plan/{what}', line, static=True)
+        stream.log('plan/truth', line(record.reference.poses, dark), static=True)
+        stream.log('plan/estimate', line(trajectory.poses, teal), static=True)
+        known = {} if errors is None else {int(t): n for n, t in enumerate(errors.stamps_ns)}
         for number, stamp in enumerate(trajectory.stamps_ns.tolist()):
             stream.set_time('frame', sequence=number)
             stream.set_time('stamp', timestamp=np.datetime64(stamp, 'ns'))
             stream.log('plan/pose', arrows(trajectory.poses[[number]], teal))
             belief = record.beliefs[number][:, :2] * flip
             stream.log('plan/belief', rr.Points2D(belief, colors=[violet], radii=0.06))
+            series = {f'diagnostics/{key}': x for key, x in record.reasons[number].items()}
             if trajectory.confidences is not None:
-                log({'confidence': trajectory.confidences[number]})
-            log({f'diagnostics/{key}': value for key, value in record.reasons[number].items()})
+                series['confidence'] = trajectory.confidences[number]
+            if errors is not None and stamp in known:
+                series['error/position_m'] = errors.position_m[known[stamp]]
+                series['error/heading_deg'] = errors.heading_deg[known[stamp]]
+            for key, value in series.items():
+                stream.log(key, rr.Scalars(float(value)))
             pair = record.pairs.get(number)
             for what, image in (('camera', pair.frame), ('match', pair.match)) if pair else ():
                 if image is not None:
                     model = rr.ColorModel.L if image.ndim == 2 else rr.ColorModel.BGR
                     shown = rr.Image(image, color_model=model).compress(jpeg_quality=80)
                     stream.log(f'images/{what}', shown)
-        stream.reset_time()
-        if errors is not None:
-            rows = zip(
-                errors.stamps_ns.tolist(), errors.position_m, errors.heading_deg, strict=True
-            )
-            for stamp, metres, degrees in rows:
-                stream.set_time('stamp', timestamp=np.datetime64(stamp, 'ns'))
-                log({'error/position_m': metres, 'error/heading_deg': degrees})
         stream.flush()
         stream.disconnect()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 import hashlib
+import itertools
 import logging
 import math
 from pathlib import Path
@@ -22,27 +23,27 @@ import warnings
 import zlib
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets import Dataset, FrameList, OdometryTrack
 from kbr_localization.errors import EvaluationError, KbrError
-from kbr_localization.evaluation.journal import kept_results
+from kbr_localization.evaluation.journal import run_kept
+from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, RunErrors
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.localizer import Localizer, LOST_M, sigma_region
+from kbr_localization.localization.localizer import NO_POSE, sigma_region
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.localization.methods.registry import (
-    make_localizer,
     method_config,
     method_named,
     METHODS,
     with_values,
 )
 from kbr_localization.localization.motion import measure_odometry
+from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
-from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import batches, Workers
 import numpy as np
@@ -61,20 +62,18 @@ TUNED = tuple(x for x, m in METHODS.items() if hasattr(m.config, 'covariance_sca
 Values = dict[str, float]
 Ranges = dict[str, tuple[float, float]]
 Record = dict[str, Any]
-Fold = tuple[KernelMap, list[Frame]]
+Fold = tuple[KernelMap, FrameList]
 
 
 def tune(
     datasets: Sequence[Dataset],
+    journal: Path,
     *,
     methods: Sequence[str] = TUNED,
     trials: int = 60,
     sizes: Sequence[int] = (),
-    max_images: int | None = None,
     vision: VisionConfig | None = None,
     filter_values: Mapping[str, Any] | None = None,
-    journal: Path | None = None,
-    fresh: bool = False,
     seed: int = 0,
     progress: Progress = silent,
     workers: Workers | None = None,
@@ -82,43 +81,36 @@ def tune(
     """
     Build a map from runs with reference poses, with parameters chosen on these runs.
 
-    Tries so many candidates for each method on maps of `sizes` images, by default `max_images`.
-    Finished trials are kept in `journal`, from which a stopped tuner continues unless `fresh`; the
-    workers change no result. Returns the map, and for each method values, scores (RMSE of capped
-    errors plus fraction of lost frames, in metres), RMSE and fraction lost. Raises MapError when
-    no image can be used, EvaluationError when the runs do not let each other be localized.
+    Tries so many candidates for each method on maps of `sizes` images, by default
+    `MAX_FOLD_IMAGES`. Finished trials are kept in `journal`, from which a stopped tuner continues;
+    the workers change no result. Returns the map, and for each method values, scores (RMSE of
+    capped errors plus fraction of lost frames, in metres), RMSE and fraction lost. Raises MapError
+    when no image can be used, EvaluationError when the runs do not let each other be localized.
     """
-    unknown = [method for method in methods if method not in TUNED]
-    if unknown:
+    if unknown := [method for method in methods if method not in TUNED]:
         raise EvaluationError(
             f'methods to tune: expected some of {", ".join(TUNED)}, got {", ".join(unknown)}'
         )
     kernel_map = build_map(datasets, vision, filter_values, None, seed, progress, workers)
-    folds = make_folds(kernel_map, datasets, sizes or (max_images or MAX_FOLD_IMAGES,), seed)
-    conditions, rows = [code_state(), hashlib.sha256(pickle.dumps(folds)).hexdigest(), seed], []
-    with kept_results(journal, conditions, fresh) as kept:
-        for method in methods:
-            scored = 0
+    folds = make_folds(kernel_map, datasets, sizes or (MAX_FOLD_IMAGES,), seed)
+    conditions = [code_state(), hashlib.sha256(pickle.dumps(folds)).hexdigest(), seed]
+    work, rows = partial(run_trial, folds, seed), []
+    for method in methods:
 
-            def score(candidates: list[Values], *seeds: int, method: str = method) -> list[Record]:
-                nonlocal scored
-                before, total = scored, trials + BEST + 1
-                scored += len(candidates)
-                return kept(
-                    partial(run_trial, folds, seed),
-                    [(method, values, seeds) for values in candidates],
-                    workers or Workers(),
-                    lambda done: progress(f'tuning {method}', before + done, total),
-                )
+        def score(
+            what: str, candidates: list[Values], *seeds: int, method: str = method
+        ) -> list[Record]:
+            def report(done: int) -> None:
+                progress(f'tuning {method}, {what}', done, len(candidates))
 
-            rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
-            config = method_config(method, folds[0][0])
-            found = _search(config, searched(method, kernel_map), trials, rng, score)
-            rows.append({'method': method, **found})
-            kernel_map = with_values(method, kernel_map, found['values'])
-    if max_images is not None:
-        rng = np.random.default_rng([seed, 1])
-        kernel_map = kernel_map.subset(cover(kernel_map.poses, max_images, rng))
+            tasks = [(method, values, seeds) for values in candidates]
+            return run_kept(journal, conditions, work, tasks, workers or Workers(), report)
+
+        rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
+        config = method_config(method, folds[0][0])
+        found = _search(config, searched(method, kernel_map), trials, rng, score)
+        rows.append({'method': method, **found})
+        kernel_map = with_values(method, kernel_map, found['values'])
     return kernel_map, rows
 
 
@@ -148,10 +140,11 @@ def _search(
     for number, part in enumerate(np.array_split(np.arange(trials), min(ROUNDS, trials))):
         candidates = [propose(ranges, best[i % len(best)], number, rng) for i in part]
         candidates[0] = candidates[0] if number else default
-        found = sorted([*found, *score(candidates, 0)], key=lambda record: record['score'])
+        scored = score(f'round {number + 1}', candidates, 0)
+        found = sorted([*found, *scored], key=lambda record: record['score'])
         best = [record['values'] for record in found[:BEST]]
     finalists = [default, *(values for values in best if values != default)]
-    again = score(finalists, 1, 2)
+    again = score('the best again', finalists, 1, 2)
     chosen = min(again, key=lambda record: record['score'])
     if not math.isfinite(chosen['score']):
         raise EvaluationError(f'cannot tune: every trial failed ({chosen["error"]})')
@@ -188,9 +181,9 @@ def make_folds(
     known = _on_row_numbers(kernel_map)
     stamps, poses, owner = known.stamps_ns, known.poses, known.run_index
     frames = [at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
-    odometry, numbers = np.array([frame.odometry for frame in frames]), np.arange(len(frames))
+    odometry = np.array([frame.odometry for frame in frames])
     if len(np.unique(owner)) == 1:
-        owner = 2 * numbers // len(numbers)
+        owner = 2 * np.arange(len(owner)) // len(owner)
     of_others = [poses[owner != run] for run in owner]
     near = [se2.within(*both, 2.0, 1.0).any() for both in zip(of_others, poses, strict=True)]
     runs, covered = np.unique(owner), np.array(near)
@@ -203,13 +196,16 @@ def make_folds(
         )
     folds, rng = [], np.random.default_rng([seed, 0])
     for out in rng.permutation(useful)[:MAX_FOLDS]:
-        run = [
-            replace(frames[n], image=numbers[[n]], reference=poses[n] if covered[n] else None)
-            for n in numbers[owner == out]
-        ]
+        mine = np.flatnonzero(owner == out)
+        left_out = tuple(
+            replace(frames[n], image=np.array([n]), reference=poses[n] if covered[n] else None)
+            for n in mine
+        )
+        run = FrameList(f'run {out}', OdometryTrack(stamps[mine], odometry[mine]), {}, left_out)
         tracks = [(odometry[owner == n], poses[owner == n]) for n in runs if n != out]
         errors, noise = measure_odometry(tracks)
-        rest = replace(known.subset(numbers[owner != out]), calibration=errors, motion_noise=noise)
+        others = known.subset(np.flatnonzero(owner != out))
+        rest = replace(others, calibration=errors, motion_noise=noise)
         for size in sizes:
             part = rest.subset(cover(rest.poses, min(size, MAX_FOLD_IMAGES), rng))
             folds.append((with_statistics(part), run))
@@ -239,57 +235,38 @@ def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequenc
     drives = []
     logging.disable(logging.WARNING)  # far-fetched parameters are ill-conditioned: the score tells
     try:
-        with warnings.catch_warnings(), np.errstate(all='ignore'):
+        with warnings.catch_warnings():
             warnings.simplefilter('ignore')
-            for number, (kernel_map, run) in enumerate(folds):
+            for (number, (kernel_map, run)), each in itertools.product(enumerate(folds), seeds):
                 changed = with_values(method, kernel_map, values)
-                half = run[: len(run) // 2]
+                half = run.frames[: len(run) // 2]
                 inside = [n for n, frame in enumerate(half) if frame.reference is not None]
-                for each in seeds:
-                    rng = np.random.default_rng([seed, each, number])
-                    for start in (0, *rng.choice(inside, min(len(inside), 1))):
-                        localizer = make_localizer(method, changed, int(rng.integers(2**31)))
-                        drives.append(localize(localizer, run[start:]))
+                rng = np.random.default_rng([seed, each, number])
+                for start in (0, *rng.choice(inside, min(len(inside), 1))):
+                    part = replace(run, frames=run.frames[start:])
+                    drives.append(_errors(method, changed, part, int(rng.integers(2**31))))
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
         return {'values': values, 'score': math.inf, 'error': ' '.join(str(error).split())}
     finally:
         logging.disable(logging.NOTSET)
-    capped = [np.minimum(errors, CAP_M) for errors, _ in drives]
-    rmse = float(np.mean([np.sqrt(np.mean(errors**2)) for errors in capped]))
-    lost = float(np.mean([np.mean(errors > LOST_M) for errors in capped]))
-    surprises = np.concatenate([surprise[errors <= LOST_M] for errors, surprise in drives])
+    rmse = np.mean([np.sqrt(np.mean(np.minimum(d.position_m, CAP_M) ** 2)) for d in drives])
+    lost = np.mean([np.mean(d.lost) for d in drives])
+    surprises = np.concatenate([d.position_surprise[~d.lost] for d in drives])
+    surprises = surprises[~np.isnan(surprises)]
     enough = surprises.size >= 10
     spread = np.quantile(surprises, 0.95) / sigma_region(2.0, 2) if enough else 1.0
     return {
         'values': values,
-        'score': rmse + lost,
-        'rmse_m': rmse,
-        'lost_fraction': lost,
+        'score': float(rmse + lost),
+        'rmse_m': float(rmse),
+        'lost_fraction': float(lost),
         'spread': float(np.clip(spread, 0.05, 100.0)),
     }
 
 
-def localize(localizer: Localizer, frames: Sequence[Frame]) -> tuple[FloatArray, FloatArray]:
-    """
-    Localize frames from nothing.
-
-    Returns position errors (k,), inf without a pose, and their squared Mahalanobis distances, of
-    every third frame with a reference: neighbours have nearly the same error, and the answer
-    costs most.
-    """
-    localizer.initialize_globally()
-    asked = [number for number, frame in enumerate(frames) if frame.reference is not None][::3]
-    errors, surprises = [], []
-    for number, frame in enumerate(frames):
-        if number:
-            localizer.predict(se2.between(frames[number - 1].odometry, frame.odometry))
-        localizer.tell_time(frame.stamp_ns * 1e-9)
-        if localizer.wants_image():
-            localizer.update(frame.load_image())
-        if number in asked and frame.reference is not None:
-            estimate = localizer.estimate()
-            offset = (estimate.pose - frame.reference)[:2]
-            covariance = estimate.covariance[:2, :2] + 1e-9 * np.eye(2)
-            errors.append(np.hypot(*offset) if estimate.has_pose else np.inf)
-            surprises.append(offset @ np.linalg.solve(covariance, offset))
-    return np.array(errors), np.array(surprises)
+def _errors(method: str, kernel_map: KernelMap, run: FrameList, seed: int) -> RunErrors:
+    """Localize a run from nothing; what the status calls no pose is no estimate."""
+    found = localize(kernel_map, run, method, seed=seed)
+    unknown = np.isin(found.statuses, NO_POSE)[:, np.newaxis]
+    estimates = replace(found, poses=np.where(unknown, np.nan, found.poses))
+    return run_errors(reference_trajectory(run), estimates)
