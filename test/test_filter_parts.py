@@ -7,7 +7,6 @@ from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter import image_model
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages, log_ratio
 from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
@@ -16,15 +15,15 @@ from kbr_localization.localization.filter.pose_kernel import (
     PoseKernel,
     PoseSearch,
     SCALES,
-    SHARES,
+    SHARE,
 )
 from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
 from kbr_localization.localization.filter.strata import (
     ELSEWHERE,
     evidence,
-    Informative,
     LED,
     OFF_MAP,
+    RecentImages,
     sample_about,
     sample_from_image,
     Strata,
@@ -72,7 +71,9 @@ def test_without_noise_the_kernel_is_the_mixture_on_plane_and_circle():
     left, right = random_poses(rng, 30, 1.0), random_poses(rng, 20, 1.0)
     z, u = (se2.to_plane_and_circle(poses) / KERNEL.bandwidths for poses in (left, right))
     square = ((z[:, np.newaxis] - u) ** 2).sum(axis=2)
-    plain = sum(a * np.exp(-0.5 * square / w**2) for a, w in zip(SHARES, SCALES, strict=True))
+    plain = sum(
+        a * np.exp(-0.5 * square / w**2) for a, w in zip([SHARE, 1.0 - SHARE], SCALES, strict=True)
+    )
     np.testing.assert_allclose(KERNEL.gram(left, right), plain, atol=2e-6)
     np.testing.assert_allclose(plain, np.exp(-np.sqrt(square)), atol=0.08)
 
@@ -84,7 +85,7 @@ def test_the_prediction_is_the_conditional_kernel_mean_of_the_toolbox():
     noise, expected = np.diag([0.09, 0.09, 0.0]), 0.0
     embedded_noise = GaussianNoise(np.diag([0.09, 0.09, 1e-12, 1e-12]))
     z, u = se2.to_plane_and_circle(poses), se2.to_plane_and_circle(points)
-    for share, scale in zip(SHARES, SCALES, strict=True):
+    for share, scale in zip([SHARE, 1.0 - SHARE], SCALES, strict=True):
         kernel = GaussianKernel(np.diag((scale * KERNEL.bandwidths) ** 2), normalised=True)
         mean = embedded_noise.conditional_kernel_mean(kernel).cross_gram(z, u)
         expected = expected + share * mean / kernel.cross_gram(u[:1], u[:1])
@@ -187,7 +188,8 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
 
 def test_a_large_delta_is_the_conditional_kernel_mean():
     points, seen = sets_of(3.1, 8.0), seen_at(3.0)
-    finite = ImageModel(MAP, replace(CONFIG, delta=0.5 * image_model.LARGE_DELTA))
+    finite = ImageModel(MAP, replace(CONFIG, delta=5e5))
+    assert finite.config.finite_delta and not CONFIG.finite_delta
     found, limit = (
         model.evaluate(points.poses, points.weights, 40, seen, np.zeros((3, 3)))
         for model in (finite, ImageModel(MAP, CONFIG))
@@ -220,7 +222,8 @@ def test_mode_and_moments_of_points_with_two_hills():
     rng = np.random.default_rng(3)
     left = Points.gaussian(np.array([0.0, 0.0, 3.1]), np.diag([0.01, 0.04, 0.01]), 300, rng)
     right = Points.gaussian(np.array([9.0, 0.0, 0.0]), np.diag([0.01, 0.01, 0.01]), 300, rng)
-    both = left.mixed(right, 0.3)
+    weights = np.repeat([0.7, 0.3], 300) / 300
+    both = Points(np.concatenate([left.poses, right.poses]), weights)
     pose, covariance, mass = both.moments_about(both.mode(KERNEL.widths), 1.0)
     assert mass == pytest.approx(0.7)
     np.testing.assert_allclose(pose, [0.0, 0.0, 3.1], atol=0.05)
@@ -315,13 +318,14 @@ def test_the_likeliest_stratum_is_believed_and_those_at_one_place_together():
 
 
 def test_the_share_of_informative_images_is_learnt():
-    informative = Informative()
+    recent = RecentImages()
     for _ in range(200):
-        informative.learn(likelihood=1.0 - 0.5 * informative.probability, coverage=1.0)
-    low = informative.probability
+        recent.learn(likelihood=1.0 - 0.5 * recent.informative, coverage=1.0, new=0.2)
+    low = recent.informative
     for _ in range(200):
-        informative.learn(likelihood=20.0, coverage=1.0)
-    assert low < 0.6 and informative.probability > 0.9
+        recent.learn(likelihood=20.0, coverage=1.0, new=0.2)
+    assert low < 0.6 and recent.informative > 0.9
+    assert recent.many and recent.log_likelihood == pytest.approx(np.log(20.0), abs=0.3)
 
 
 def test_points_from_an_image_are_where_it_could_be():
@@ -347,13 +351,13 @@ def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
 
 
 def test_lengths_of_the_filter_follow_how_slowly_the_images_of_a_map_change():
-    wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (0.5, 0.1))
+    wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (1.2, 0.1))
     length = with_suited_config(wide).decay.length
     config = with_suited_config(wide).filter_config
-    assert length > 1.5 and config.position_bandwidth == pytest.approx(length)
+    assert length > 3.2 and config.position_bandwidth == pytest.approx(length)
     assert config.update_min_d == pytest.approx(0.25 * length)
-    assert config.localized_radius == pytest.approx(0.75 / 0.8 * length)
-    # never shorter than between walls, and a value that is given stays
+    assert config.localized_radius == pytest.approx(0.75 * length)
+    # as between walls where images change soon; a value that is given stays
     assert with_suited_config(close).filter_config.position_bandwidth == 0.8
     chosen = with_suited_config(wide, {'position_bandwidth': 0.5}).filter_config
     assert (chosen.position_bandwidth, chosen.update_min_d) == (0.5, config.update_min_d)

@@ -13,6 +13,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 _BANDWIDTHS = 1e-3, 100.0
+OPEN_GROUND = 3.2
+"""Decay length in metres, four bandwidths, from which on no walls are near."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ class KbrConfig:
     def __post_init__(self) -> None:
         validate(self)
 
+    @property
+    def finite_delta(self) -> bool:
+        """Whether `delta` makes kernel Bayes' rule differ from the conditional kernel mean."""
+        return self.delta < 1e6
+
 
 def sensible_config(
     poses: FloatArray, cameras: Sequence[str] = (), decay_length: float = 0.0
@@ -110,9 +117,9 @@ def sensible_config(
     """
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
-    The position bandwidth is `decay_length`, metres in which the similarity of images falls by e
-    (`map.decay`; 0: not known), but at least 0.8 m; other distances grow with it: images of open
-    ground are similar over several metres.
+    `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: not
+    known). Where they are many, on open ground, they are the position bandwidth, and other
+    distances grow with it: a narrow kernel would draw the belief to the mapped way.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
     a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
@@ -121,8 +128,8 @@ def sensible_config(
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
     heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates. A pose is sure within at least 3/4 of the unit, and twice
-    the distance of neighbouring images: no map resolves more.
+    does the turn between two updates. A pose is sure within 1 m, 3/4 of a larger
+    bandwidth, or twice the distance of neighbouring images: no map resolves more.
     """
     defaults, scale = KbrConfig(), length_scale(poses, decay_length)
     broader, spacing = max(min(3.0, 1.0 / scale), 1.0), image_spacing(poses)
@@ -134,7 +141,7 @@ def sensible_config(
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=min(max(defaults.localized_radius, 0.75 * scale, 2.0 * spacing), 1000.0),
+        localized_radius=min(max(defaults.localized_radius, 0.6 * scale, 2.0 * spacing), 1000.0),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
 
@@ -154,7 +161,7 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
 def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
     """Return the unit of length of a map with poses (n, 3) in metres: see `sensible_config`."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    unit = max(decay_length / KbrConfig().position_bandwidth, 1.0)
+    unit = decay_length / KbrConfig().position_bandwidth if decay_length > OPEN_GROUND else 1.0
     return min(unit, max(0.05, spread / 0.5))
 
 

@@ -35,6 +35,8 @@ class ConsecutiveImages:
 
     An image that differs from the mean of the map more than the map's images do (a white wall)
     tells nothing. The similarity of this run's images relative to the map's is learnt.
+    `repeated`: whether the last image was an earlier one to the last bit though the robot moved:
+    the camera is stuck.
     """
 
     def __init__(self, kernel_map: KernelMap) -> None:
@@ -45,6 +47,7 @@ class ConsecutiveImages:
         """Begin a drive."""
         self._last: deque[tuple[FloatArray, np.ndarray, float]] = deque(maxlen=8)
         self.probability, self._gain, self._weight = 0.0, 1.0, 20.0
+        self.repeated = False
 
     @functools.cached_property
     def law(self) -> SimilarityDecay | None:
@@ -61,8 +64,12 @@ class ConsecutiveImages:
         """Take in a descriptor (d,) from an odometry pose (3,), seconds after the last one."""
         centring, law = self._map.centring, self.law
         mean = float(centring.with_references(image).mean())
+        poses = np.array([one for one, *_ in self._last]).reshape(-1, 3)
+        d, a = se2.magnitude(se2.between(poses, pose))
+        moved = np.maximum(d, a) > 0.01
+        others = [other for (_, other, _), far in zip(self._last, moved, strict=True) if far]
+        self.repeated = any(np.array_equal(image, other) for other in others)
         if self._last and law is not None:
-            d, a = se2.magnitude(se2.between([one for one, *_ in self._last], pose))
             u = law.distance(d, a)
             standing = np.flatnonzero(u <= STANDING)
             n = int(standing[0]) if standing.size else -1

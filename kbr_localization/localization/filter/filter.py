@@ -28,7 +28,7 @@ from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.filter.run_mean import RunMean
 from kbr_localization.localization.filter.strata import (
     BORN,
-    Informative,
+    RecentImages,
     sample_about,
     sample_from_image,
     SMALL,
@@ -55,8 +55,6 @@ CARRIED = 0.02
 """Part of the motions unknown to the odometry in which a robot is carried to any place."""
 SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
-MEMORY = 16.0
-"""Images of the recent mean log likelihood."""
 
 
 class KernelBayesLocalizer(Localizer):
@@ -76,9 +74,7 @@ class KernelBayesLocalizer(Localizer):
         self.config = config or kernel_map.filter_config
         self.rng = rng or np.random.default_rng(0)
         self.kernel_map, self.model = kernel_map, ImageModel(kernel_map, self.config)
-        self.odometry = OdometryModel(
-            kernel_map, self.config.noise_scale, self.config.odometry_calibration
-        )
+        self.odometry = OdometryModel(kernel_map, self.config)
         self.consecutive = ConsecutiveImages(kernel_map)
         self.statistics = kernel_map.statistics or MapStatistics()
         self.most = self.statistics.evidence_limit + SURER
@@ -91,15 +87,13 @@ class KernelBayesLocalizer(Localizer):
         """Start anywhere on the map: the first image draws the points."""
         self.strata: Strata | None = None
         self.run_mean = RunMean(len(self.kernel_map), 2.0 * self.config.localized_radius)
-        self.informative = Informative()
+        self.recent = RecentImages()
         self.gate.reopen()
         self.consecutive.forget()
         self._looked = self._updated_at = self._now
         self._updated = False
         self._pose = np.zeros(3)  # where the odometry has the robot
-        self._last: tuple[np.ndarray, FloatArray] | None = None  # image that was due, its pose
         self._led_metres = self._carried = 0.0
-        self._recent = np.zeros(2)  # sums of log Lambda here and of its weights, with forgetting
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3), for images to confirm."""
@@ -174,13 +168,7 @@ class KernelBayesLocalizer(Localizer):
         self._carried = max(self._carried, CARRIED * (self.consecutive.probability - before))
         if not due and not self.odometry_wrong:
             return
-        # the same image to the last bit, though the robot has moved: the camera is stuck
-        last, self._last = self._last, (np.array(descriptor), self._pose)
-        if (
-            last is not None
-            and np.array_equal(descriptor, last[0])
-            and np.abs(se2.between(last[1], self._pose)).max() > 0.01
-        ):
+        if self.consecutive.repeated:
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
             return
@@ -214,12 +202,12 @@ class KernelBayesLocalizer(Localizer):
         if self.config.carried_rate > 0.0:
             self._bear(self.strata, seen, max(metres, self.config.update_min_d))
         # Predict by the model-based kernel sum rule, and weigh by the conditional kernel mean.
-        informative = self.informative.probability
+        informative = self.recent.informative
         self.strata.weigh(self.model, seen, noise, informative, self.config.outlier_rate)
         # Judge every stratum by the odds of this image against a wrong place.
         new = self.new_part(metres)
         self.strata.judge(new, self.statistics.reference_log_likelihood, self.most)
-        self._remember(float(self.strata.likelihood[0]), float(self.strata.coverage[0]), new)
+        self.recent.learn(float(self.strata.likelihood[0]), float(self.strata.coverage[0]), new)
         # Keep what a confirmed belief has learnt of the odometry, for the next start.
         belief = self.strata.here
         if confirmed:
@@ -250,9 +238,8 @@ class KernelBayesLocalizer(Localizer):
         status = status_of(
             confidence, config.localized_mass, confirmed and not self.odometry_wrong
         )
-        sums, weight = self._recent
-        mean = float(sums / weight) if weight > 0.0 else 0.0
-        if weight >= 0.5 * MEMORY and mean < self.statistics.typical_log_likelihood:
+        mean = self.recent.log_likelihood
+        if self.recent.many and mean < self.statistics.typical_log_likelihood:
             status = NOT_ON_THIS_MAP
         covariance = unknown()
         if status not in NO_POSE:
@@ -315,13 +302,6 @@ class KernelBayesLocalizer(Localizer):
             joined = joined.joined(Strata.born(led, log_odds, led=True))
             self._led_metres = 0.0
         self.strata = joined
-
-    def _remember(self, likelihood: float, coverage: float, new: float) -> None:
-        """Learn from what the last image said of the belief."""
-        weight = new * coverage
-        keep = (1.0 - 1.0 / MEMORY) ** weight
-        self._recent = keep * self._recent + weight * np.array([np.log(likelihood), 1.0])
-        self.informative.learn(likelihood, coverage)
 
     def _spread(self, strata: Strata) -> None:
         """Spread the points of a belief that images have not confirmed: regularisation."""

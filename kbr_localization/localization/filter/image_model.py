@@ -33,9 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-LARGE_DELTA = 1e6
-"""From here on kernel Bayes' rule is the conditional kernel mean at the image."""
-
 
 class ImageModel:
     """
@@ -98,7 +95,7 @@ class ImageModel:
         known = np.arange(len(self.poses)) if self._whole else seen.known
         k_y = self.image_kernel(seen.at(known), seen.best)
         mean = max(float(self._on_map[known] @ k_y), 1e-100)
-        if self._whole and self.config.delta >= LARGE_DELTA:
+        if self._whole and not self.config.finite_delta:
             rows, here = np.stack([self._solve(known, k_y), self._ones]), poses[:crowd]
             near = self.in_reach(here, noise)
             gram = self.kernel.gram(self.poses[near], here, noise)
@@ -123,7 +120,7 @@ class ImageModel:
         for members, part in self._parts(poses, noise):
             gram = self.kernel.gram(self.poses[part], poses[members], noise)
             k_y = self.image_kernel(seen.at(part), seen.best)
-            if self.config.delta < LARGE_DELTA and part.size:
+            if self.config.finite_delta and part.size:
                 prior = self.kernel.gram(self.poses[part], poses, noise) @ weights
                 k_y = self._bayes_rule(part, k_y, np.asarray(prior, dtype=np.float64))
             right_side = np.stack([k_y, np.ones(len(part))], axis=1)

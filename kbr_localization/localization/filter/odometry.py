@@ -21,8 +21,8 @@ from kbr_localization.localization.calibration import (
     moved_with_effects,
     NAMES,
     SIZE,
-    twists,
 )
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
@@ -30,8 +30,6 @@ import numpy as np
 
 GROSS_RATE = 0.01
 """Probability, per metre, that the odometry becomes grossly wrong."""
-CHANGE_RATE = 3e-5
-"""Probability, per metre, that the odometry becomes another one: other tyres, slipping wheels."""
 _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
     NAMES.index, ('mounting', 'lateral_scale', 'forward_scale', 'turn_scale')
 )
@@ -50,12 +48,11 @@ class OdometryModel:
     _effects: FloatArray
     _metres: float
 
-    def __init__(self, kernel_map: KernelMap, noise_scale: float, how: str) -> None:
-        self._model, self._noise_scale = kernel_map.motion_noise, noise_scale
-        first = kernel_map.calibration.for_a_drive(how)
+    def __init__(self, kernel_map: KernelMap, config: KbrConfig) -> None:
+        self._model, self._config = kernel_map.motion_noise, config
+        first = kernel_map.calibration.for_a_drive(config.odometry_calibration)
         self.expected, self._prior = first.values, first.covariance
         self.learnt: Calibration | None = None
-        self._turning = np.zeros(2)  # sums of turns times lateral motions, and of squared turns
         self.begin()
 
     def begin(self, points: Points | None = None) -> None:
@@ -95,9 +92,8 @@ class OdometryModel:
     def predict(self, increment: FloatArray, points: Points) -> None:
         """Move points by an odometry increment (3,), corrected by the errors of each."""
         motion, effect = moved_with_effects(increment, self.expected + self._about)
-        effect[:, _LATERAL] *= self._free_lateral_motion(increment)
         carried = se2.adjoint(se2.inverse(motion))
-        variances = self._noise_scale * self._model.variances(increment)
+        variances = self._config.noise_scale * self._model.variances(increment)
         self.noise = carried @ self.noise @ carried.T + np.diag(variances)
         self._effects = carried @ self._effects + effect
         self._metres += float(np.hypot(increment[0], increment[1]))
@@ -123,21 +119,10 @@ class OdometryModel:
         points.move(errors)
         points.odometry = points.odometry + errors @ gain.T
         posterior = prior - gain @ effects @ prior
-        changed = min(CHANGE_RATE * self._metres, 1.0) * self._prior
+        # other tyres, slipping wheels: as seldom as a robot is carried
+        changed = min(self._config.carried_rate * self._metres, 1.0) * self._prior
         self.covariance = 0.5 * (posterior + posterior.T) + changed
         self._restart()
-
-    def _free_lateral_motion(self, increment: FloatArray) -> float:
-        """
-        Return the fraction of a lateral motion that is not explained by turning about a point.
-
-        A base that only turns about some point of it reports lateral motion in proportion: this is
-        geometry and scales with the turns.
-        """
-        _, aside, turn = twists(increment)
-        self._turning += turn * aside, turn * turn
-        by_turning = turn * self._turning[0] / max(self._turning[1], 1e-12)
-        return 1.0 - float(by_turning / aside) if aside else 0.0
 
     def _restart(self) -> None:
         self.noise, self._effects, self._metres = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0

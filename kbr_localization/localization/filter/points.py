@@ -71,14 +71,6 @@ class Points:
         drawn.weights = np.full(size, 1.0 / size)
         return drawn
 
-    def mixed(self, other: Points, share: float) -> Points:
-        """Mix with other points, whose total weight becomes `share`."""
-        return Points(
-            np.concatenate([self.poses, other.poses]),
-            np.concatenate([(1.0 - share) * self.weights, share * other.weights]),
-            np.concatenate([self.odometry, other.odometry]),
-        )
-
     def effective_size(self) -> float:
         """Return 1 / sum w^2."""
         return float(1.0 / np.sum(self.weights**2))

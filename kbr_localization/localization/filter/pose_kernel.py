@@ -29,8 +29,8 @@ from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
 Single = NDArray[np.float32]
-SHARES, SCALES = np.array([0.483, 0.517]), np.array([0.28, 1.236])
-"""Weights of the two Gaussians and their widths in bandwidths: least squares for d up to 5."""
+SHARE, SCALES = 0.483, np.array([0.28, 1.236])
+"""Weight of the sharp Gaussian, widths of both in bandwidths: least squares for d up to 5."""
 
 
 class PoseKernel:
@@ -54,7 +54,7 @@ class PoseKernel:
         forms = self._forms(points, centre, noise)
         values = _exp(self._monomials(poses, centre) @ forms.reshape(-1, forms.shape[2]).T)
         near, far = np.split(values, 2, axis=1)
-        return np.asarray(near * np.float32(SHARES[0]) + far * np.float32(SHARES[1]))
+        return np.asarray(near * np.float32(SHARE) + far * np.float32(1.0 - SHARE))
 
     def pairs(
         self, poses: FloatArray, points: FloatArray, i: Indices, j: Indices, noise: FloatArray
@@ -62,7 +62,9 @@ class PoseKernel:
         """Return the entries (p,) of `gram` at indices i (p,) of poses and j (p,) of points."""
         centre = points[:1, :2].sum(axis=0)
         monomials, forms = self._monomials(poses, centre)[i], self._forms(points, centre, noise)
-        return np.asarray(SHARES @ _exp(np.einsum('pk,spk->sp', monomials, forms[:, j])))
+        return np.asarray(
+            [SHARE, 1.0 - SHARE] @ _exp(np.einsum('pk,spk->sp', monomials, forms[:, j]))
+        )
 
     def _monomials(self, poses: FloatArray, centre: FloatArray) -> FloatArray:
         """Monomials (n, 21) up to degree 2 of z of poses (n, 3), x and y from a centre (2,)."""

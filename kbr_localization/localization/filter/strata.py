@@ -35,8 +35,8 @@ BORN = float(np.log(0.003))
 """Log odds of a place for which only its first image speaks."""
 OFF_MAP = 0.01
 """Prior density of a place that the map does not know, relative to one that it knows."""
-LIGHT = 40.0
-"""Images after which the light may have changed."""
+LIGHT, MEMORY = 40.0, 16.0
+"""Images after which the light may have changed; entirely new images of `log_likelihood`."""
 
 
 @dataclass(eq=False)
@@ -195,24 +195,33 @@ class Strata:
         return np.concatenate(chosen)
 
 
-class Informative:
+class RecentImages:
     """
-    The probability i that an image says where on the map it was taken, learnt on the way.
+    What recent images say of the belief.
 
-    From the posterior probability of each image that it showed the belief's place.
+    `informative`: probability i that an image says where on the map it was taken, the mean of the
+    posterior probabilities that the images showed the belief's place. `log_likelihood`: mean of
+    log Lambda, of enough images if there are `many`.
     """
 
     def __init__(self) -> None:
-        self.probability = 0.8
-        self._sums = 0.5 * LIGHT * np.array([self.probability, 1.0])  # of these, of their weights
+        self.informative, self.log_likelihood, self.many = 0.8, 0.0, False
+        # sums of values, and of their weights
+        self._showed, self._said = 0.5 * LIGHT * np.array([0.8, 1.0]), np.zeros(2)
 
-    def learn(self, likelihood: float, coverage: float) -> None:
-        """Take in Lambda and c of the belief; off the map an image counts only if it showed it."""
-        showed = 1.0 - (1.0 - self.probability * coverage) / likelihood
+    def learn(self, likelihood: float, coverage: float, new: float) -> None:
+        """Take in Lambda and c of the belief, for an image of which so much is new."""
+        showed = 1.0 - (1.0 - self.informative * coverage) / likelihood
+        # off the map an image counts only if it showed the place
         counted = np.array([showed, coverage + (1.0 - coverage) * showed])
-        self._sums = (1.0 - 1.0 / LIGHT) * self._sums + counted
-        learnt = self._sums[0] / self._sums[1]
-        self.probability = float(np.clip(learnt, 1.0 / LIGHT, 1.0 - 1.0 / LIGHT))
+        self._showed = (1.0 - 1.0 / LIGHT) * self._showed + counted
+        mean = self._showed[0] / self._showed[1]
+        self.informative = float(np.clip(mean, 1.0 / LIGHT, 1.0 - 1.0 / LIGHT))
+        weight = new * coverage
+        said = weight * np.array([np.log(likelihood), 1.0])
+        self._said = (1.0 - 1.0 / MEMORY) ** weight * self._said + said
+        self.log_likelihood = float(self._said[0] / max(self._said[1], 1e-300))
+        self.many = bool(self._said[1] >= 0.5 * MEMORY)
 
 
 def evidence(likelihood: FloatArray, coverage: FloatArray, reference: float) -> FloatArray:
@@ -258,8 +267,10 @@ def sample_about(
     A user may click beside the place: half of the points lie farther about, with the mass that a
     sure pose leaves.
     """
-    size = config.points
-    wider = np.array([2.0, 2.0, 0.5]) * [config.localized_radius, config.localized_radius, 1.0]
-    near = Points.gaussian(pose, covariance, size - size // 2, rng)
-    far = Points.gaussian(pose, covariance + np.diag(wider**2), size // 2, rng)
-    return near.mixed(far, min(1.0 - config.localized_mass, 0.5))
+    points, far = Points.gaussian(pose, covariance, config.points, rng), config.points // 2
+    radius, share = config.localized_radius, min(1.0 - config.localized_mass, 0.5)
+    points.poses[:far] += rng.standard_normal((far, 3)) * [2.0 * radius, 2.0 * radius, 0.5]
+    points.poses[:, 2] = wrap_angle(points.poses[:, 2])
+    points.weights[:far] = share / far
+    points.weights[far:] = (1.0 - share) / (config.points - far)
+    return points

@@ -137,7 +137,9 @@ def _drive(
             assert strata is not None
             changed = starts or localizer.diagnostics['recoveries'] > changes
             uncovered = uncovered + 1 if strata.coverage[0] < 0.1 else 0
-            if changed or _is_right(localizer, pose):
+            mode = strata.here.mode(localizer.model.kernel.widths)
+            right = se2.within(mode, pose, localizer.config.localized_radius, MAX_HEADING_DIFF)
+            if changed or right:
                 stays.append([])
             else:
                 new = localizer.new_part(metres, np.inf)  # a robot takes more images on the way
@@ -169,10 +171,3 @@ def _interpolated(
     between = se2.compose(poses[before], parts * se2.between(poses[before], poses[before + 1]))
     blended = (1.0 - parts) * views[before] + parts * views[before + 1]
     return np.concatenate([poses[:1], between]), np.concatenate([views[:1], blended])
-
-
-def _is_right(localizer: KernelBayesLocalizer, pose: FloatArray) -> bool:
-    """Whether the belief is at a pose (3,), and faces as it does."""
-    mode = localizer.belief.mode(localizer.model.kernel.widths)
-    radius = localizer.config.localized_radius
-    return bool(se2.within(mode[np.newaxis], pose, radius, MAX_HEADING_DIFF)[0])
