@@ -1,6 +1,5 @@
 """The player as a process of its own, by node and by `kbr play`, seen over DDS."""
 
-import os
 import re
 import shutil
 import signal
@@ -8,9 +7,8 @@ import signal
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.errors import DatasetError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.player import schedule
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -112,13 +110,6 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
     assert len(player.output.strip().splitlines()) == 1
 
 
-def test_its_parameters_are_checked_like_those_of_the_other_nodes():
-    with pytest.raises(ConfigurationError, match=r"'rate': expected a value in \[0.01, 1000.0\]"):
-        PlayerConfig(rate=-1.0)
-    with pytest.raises(ConfigurationError, match="names of two frames, as 'map' and 'odom'"):
-        PlayerConfig(odom_frame_id='map')
-
-
 def test_topics_that_there_cannot_be_are_told(ros, run):
     clash = ros.start_node('player', ['image:=odom'], run=run.path)
     assert clash.wait() == 2
@@ -128,22 +119,3 @@ def test_topics_that_there_cannot_be_are_told(ros, run):
     player = ros.start_node('player', run=run.path)
     assert player.wait() == 2 and 'Traceback' not in player.output
     assert "cannot use topic 'front-left/image'" in player.output
-
-
-def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
-    script = """
-import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name == 'rclpy':
-            raise ModuleNotFoundError('gone', name=name)
-sys.meta_path.insert(0, Missing())
-sys.argv[1:] = ['play', 'run']
-from kbr_localization.cli import main
-main()
-"""
-    (tmp_path / 'no_ros.py').write_text(script)
-    player = ros.start('no_ros', PYTHONPATH=f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}')
-    assert player.wait() == 2
-    (line,) = player.output.splitlines()
-    assert 'needs the Python module rclpy' in line and 'source the setup file' in line

@@ -7,7 +7,7 @@ monotonic seconds.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 import math
@@ -23,6 +23,7 @@ from rclpy.clock_type import ClockType
 from rclpy.node import Node
 
 if TYPE_CHECKING:
+    from kbr_localization.ros.inputs import Inputs
     from kbr_localization.ros.localization import Localization
 
 STALE_SECONDS = 2.0
@@ -238,24 +239,21 @@ def status(
 
 
 def input_status(
-    node: Node,
-    topics: list[Topic],
-    hints: list[str],
-    dropped: Counter[str],
-    odometry: Counter[str],
-    others: Mapping[str, int],
+    node: Node, inputs: Inputs, hints: list[str], others: Mapping[str, int]
 ) -> DiagnosticStatus:
     """Status of the inputs: rates, what is wrong, and counts of what was dropped, by reason."""
-    values: dict[str, Any] = {}
-    for topic in topics:
+    dropped, values = inputs.dropped, dict[str, Any]()
+    for topic in inputs.topics:
         values[f'{topic.name} [Hz]'] = topic.rate
         values[f'{topic.name} messages'] = topic.count
         values[f'{topic.name} lost'] = topic.lost
         values[f'{topic.name} publishers'] = topic.publishers
     values |= {f'images dropped: {reason}': count for reason, count in dropped.items()}
-    values |= {f'odometry: {reason}': count for reason, count in odometry.items()}
+    values |= {
+        f'odometry: {reason}': count for reason, count in inputs.session.odometry_counts.items()
+    }
     values |= {'images dropped': sum(dropped.values()), **others}
-    rates = ', '.join(f'{topic.name} {topic.rate:.1f} Hz' for topic in topics)
+    rates = ', '.join(f'{topic.name} {topic.rate:.1f} Hz' for topic in inputs.topics)
     return status(node, 'input', WARN if hints else OK, '; '.join(hints) or rates, values)
 
 
@@ -284,12 +282,11 @@ class Reporter:
         unusable = self._unusable(facts['image'].name)
         hints += [unusable] if unusable else []  # each kind of image is in the log already
         used = {'images answered': session.answered, 'images used': session.used}
-        dropped = session.dropped + inputs.dropped
         held, failure = growing.facts(), growing.failure
         text = f'{held["map"]}: {held["images"]} images' + (f', but: {failure}' if failure else '')
         return [
             self._localization_status(missing or unusable),
-            input_status(self._node, inputs.topics, hints, dropped, session.odometry_counts, used),
+            input_status(self._node, inputs, hints, used),
             self._load_status(),
             status(self._node, 'map', WARN if failure else OK, text, held),
         ]

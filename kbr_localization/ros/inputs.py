@@ -17,7 +17,8 @@ from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.buffers import Added, Coverage, OdometryBuffer, SECOND, Stamped
+from kbr_localization.ros.buffers import Added, Coverage, Feed, OdometryBuffer, SECOND, Stamped
+from kbr_localization.ros.config import InputConfig
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
 from kbr_localization.ros.diagnostics import Topic
 from kbr_localization.ros.running import NodeLogger
@@ -101,7 +102,7 @@ class TransformListener:
     nanoseconds (0 of a static one) and the pose (3,). `callbacks` are called after each message.
     """
 
-    def __init__(self, node: Node, config: Any, log: Callable[[str, str], None]) -> None:
+    def __init__(self, node: Node, config: InputConfig, log: Callable[[str, str], None]) -> None:
         self._log = log
         # as a message has them
         self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
@@ -163,8 +164,8 @@ class OdometrySource:
     def __init__(
         self,
         node: Node,
-        config: Any,
-        session: Any,
+        config: InputConfig,
+        session: Feed,
         log: NodeLogger,
         listener: TransformListener,
         on_newest: Callable[[int, bool], None],
@@ -257,25 +258,26 @@ class Inputs:
     """
     Images and odometry that feed a session, and facts about them.
 
-    `config`: a NodeConfig or RecorderConfig. `session` has `add_image` and `add_odometry`. Images
-    of several cameras are handed on together. `active`: whether images are handed on.
+    Images of several cameras are handed on together. `active`: whether images are handed on.
+    `others`: topics that are watched too, whoever takes their messages.
     """
 
     def __init__(
         self,
         node: Node,
-        config: Any,
-        session: Any,
+        config: InputConfig,
+        session: Feed,
         log: NodeLogger,
         listener: TransformListener,
         on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
     ) -> None:
-        self._node, self._config, self._session, self._active = node, config, session, False
+        self._node, self._config, self.session, self.active = node, config, session, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
             self.cameras, config.sync_tolerance
         )
         self._matched = time.monotonic()
+        self.others: list[Topic] = []
         self._leads: deque[float] = deque(maxlen=100)
         compressed = config.image_transport == 'compressed'
         message_type: Any = CompressedImage if compressed else Image
@@ -287,26 +289,20 @@ class Inputs:
             self._images[-1].remedy = 'set image_transport'
         self.odometry = OdometrySource(node, config, session, log, listener, on_odometry)
 
-    @property
-    def active(self) -> bool:
-        """Whether images are handed on; those that wait for other cameras at the end are not."""
-        return self._active
-
-    @active.setter
-    def active(self, active: bool) -> None:
-        self._active = active
-        if not active:
-            self._synchronizer.clear('waited for other cameras at the end')
+    def stop(self) -> None:
+        """Hand on no more images, nor those that wait for other cameras."""
+        self.active = False
+        self._synchronizer.clear('waited for other cameras at the end')
 
     @property
     def topics(self) -> list[Topic]:
-        """Return the topics that are listened to."""
-        return [*self._images, self.odometry.topic]
+        """Return the topics that are watched."""
+        return [*self._images, self.odometry.topic, *self.others]
 
     @property
     def dropped(self) -> Counter[str]:
-        """Count images that found none of the other cameras to go with, by reason."""
-        return self._synchronizer.dropped
+        """Images that were not used, also for want of those of other cameras, by reason."""
+        return self.session.dropped + self._synchronizer.dropped
 
     def _take_image(self, camera: int, message: Any) -> None:
         stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
@@ -314,14 +310,14 @@ class Inputs:
         if stamp_ns and self.odometry.topic.stamp_ns:
             self._leads.append((stamp_ns - self.odometry.topic.stamp_ns) * 1e-9)
         image = MessageImage(message, f'at {stamp_ns * 1e-9:.3f} s')
-        if not self._active:
+        if not self.active:
             self._matched = now
         elif not self.cameras:
-            self._session.add_image(stamp_ns, image)
+            self.session.add_image(stamp_ns, image)
         else:
             for moment_ns, images in self._synchronizer.add(camera, stamp_ns, image):
                 self._matched = now
-                self._session.add_image(moment_ns, LazyImages(images))
+                self.session.add_image(moment_ns, LazyImages(images))
 
     def measure(self, now: float) -> dict[str, Any]:
         """Look at the topics and return what `NODE_RULES` knows of the inputs; once a second."""
@@ -329,7 +325,7 @@ class Inputs:
             measure(self._node, topic, self._config.no_data_timeout)
         silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
-        unmatched = self.cameras and not silent and self._active and now - self._matched > 3.0
+        unmatched = self.cameras and not silent and self.active and now - self._matched > 3.0
         return {
             'image': max(self._images, key=lambda topic: topic.last),
             'awaits_motion': '',

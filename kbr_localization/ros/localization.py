@@ -66,7 +66,7 @@ class Localization:
 
     def stop(self) -> None:
         """Stop working, keeping the belief; save pose and map."""
-        self.inputs.active = False
+        self.inputs.stop()
         if self._worker is None or self._reporter is None:
             return
         self._worker.stop()
@@ -80,9 +80,8 @@ class Localization:
             self._save_pose(session.last)
         self.background.submit(self._write_pose).result()
         self.background.submit(self.growing.save).result()
-        dropped = format_counts(session.dropped + self.inputs.dropped)
-        counts = f'images answered: {session.answered}, used: {session.used}, dropped: {dropped}'
-        self._log('info', counts, 0.0)
+        counts = f'images answered: {session.answered}, used: {session.used}'
+        self._log('info', f'{counts}, dropped: {format_counts(self.inputs.dropped)}', 0.0)
 
     def destroy(self) -> None:
         """Stop working; whoever made the node's topics removes them."""

@@ -54,7 +54,7 @@ from kbr_localization.ros.diagnostics import (
     Topic,
     WARN,
 )
-from kbr_localization.ros.inputs import Inputs, measure, subscribe, TransformListener
+from kbr_localization.ros.inputs import Inputs, subscribe, TransformListener
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
@@ -292,6 +292,7 @@ class RecorderNode(ParameterNode):
         self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
         self._used_links: dict[str, int] = {}
         self._poses: Any = self._subscribe_to_poses()
+        self._inputs.others = [self._poses] if self._poses else []
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._path = PoseArray()
         self._reporter = StatusPublisher(self, self._report)
@@ -303,14 +304,14 @@ class RecorderNode(ParameterNode):
 
     def close(self) -> None:
         """Stop recording and complete the run."""
-        self._inputs.active = False
+        self._inputs.stop()
         self._worker.stop()
         try:
             self.session.close()
         finally:
             self.get_logger().info(
                 f'{self.config.out}: {self.session.recorded} images, dropped: '
-                f'{format_counts(self.session.dropped + self._inputs.dropped)}; poses dropped: '
+                f'{format_counts(self._inputs.dropped)}; poses dropped: '
                 f'{format_counts(self.session.poses_dropped)}'
             )
 
@@ -389,14 +390,11 @@ class RecorderNode(ParameterNode):
 
     def _report(self) -> list[DiagnosticStatus]:
         now, config, session = time.monotonic(), self.config, self.session
-        facts, topics = self._inputs.measure(now), list(self._inputs.topics)
-        if self._poses is not None:
-            measure(self, self._poses, config.no_data_timeout)
-            topics.append(self._poses)
+        facts = self._inputs.measure(now)
         if min(config.spacing_distance, config.spacing_angle) > 0.0:
             facts['awaits_motion'] = 'the next image is recorded when it moves'
         images_come = facts['image'].silence <= STALL_SECONDS
-        hints, stall = diagnose(facts, topics), session.stall(now, images_come)
+        hints, stall = diagnose(facts, self._inputs.topics), session.stall(now, images_come)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)
         text = f'{session.recorded} images recorded'
@@ -404,10 +402,9 @@ class RecorderNode(ParameterNode):
         told = session.trouble or (f'{text}, but: {stall}' if stall else text)
         values = {'images': session.recorded, 'folder': config.out}
         poses = {f'poses dropped: {why}': n for why, n in session.poses_dropped.items()}
-        dropped = session.dropped + self._inputs.dropped
         return [
             status(self, 'recording', level, told, values),
-            input_status(self, topics, hints, dropped, session.odometry_counts, poses),
+            input_status(self, self._inputs, hints, poses),
         ]
 
 

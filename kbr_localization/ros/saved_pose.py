@@ -95,11 +95,11 @@ def load_pose(path: Path) -> SavedPose | None:
         return _parsed(json.loads(read_file(path, most=1 << 16)))
     except FileNotFoundError:
         return None
-    except KeyError as error:
-        detail = f'no value of {error}'
-    except (OSError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
-        detail = ' '.join(str(error).split())[:200]
-    raise RosError(f'cannot use the saved pose in {path} ({detail}): delete the file')
+    except (OSError, LookupError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        detail = ' '.join(f'{type(error).__name__}: {error}'.split())[:200]
+        raise RosError(
+            f'cannot use the saved pose in {path} ({detail}): delete the file'
+        ) from error
 
 
 def recent_pose(
