@@ -236,19 +236,6 @@ def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(dri
     assert drive.session.answered == 9 and drive.dropped() == {'unusable image': 4}
 
 
-def test_images_that_cannot_be_used_do_not_leave_the_pose_localized(drive):
-    """Nor is it localized again before an image is used, also where the covariance falls."""
-    drive.go(0.0, 6.0)
-    pose = se2.compose(ORIGIN, straight_reference(6.0))
-    for seconds in np.arange(6.5, 90.0, 0.5):
-        pose = se2.compose(pose, np.array([0.25, 0.0, 0.2]))  # rounds
-        drive.odometry(seconds, pose)
-        drive.image(seconds, TOO_SMALL)
-        drive.work()
-    later = [a.estimate.localized for t, a in drive.answers.items() if t > stamp(6.0)]
-    assert later[0] and not any(later[later.index(False) :])  # noqa: E203
-
-
 def test_an_unexpected_error_is_survived(drive):
     def impossible():
         raise ZeroDivisionError
