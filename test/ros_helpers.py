@@ -15,7 +15,7 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-from ros_nursery import nursery
+from ros_nursery import Child
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
@@ -82,20 +82,14 @@ class RosWorld:
 
     def start(self, module, *arguments, **extra_environment):
         """Start `python -m module arguments` in this domain."""
-        program, log = [sys.executable, '-m', module, *map(str, arguments)], self._new_log()
-        environment = self.environment(**extra_environment)
-        with log.open('wb') as out:
-            popen = subprocess.Popen(
-                program, env=environment, stdout=out, stderr=subprocess.STDOUT
-            )
-        return self._with(Process(popen, log))
+        program = [sys.executable, '-m', module, *map(str, arguments)]
+        return self._run(_subprocess, program, self.environment(**extra_environment))
 
-    def _new_log(self):
-        return self.folder / f'process{len(self.processes)}.log'
-
-    def _with(self, process):
-        self.processes.append(process)
-        return process
+    def _run(self, start, program, environment):
+        log = self.folder / f'process{len(self.processes)}.log'
+        log.touch()
+        self.processes.append(Process(start(program, environment, log), log))
+        return self.processes[-1]
 
     def start_node(self, module, remappings=(), environment=None, **values):
         """Start a node of the package with parameters."""
@@ -104,10 +98,9 @@ class RosWorld:
             arguments += ['-p', f'{name}:={_yaml(value)}']
         for rule in remappings:
             arguments += ['-r', rule]
-        own, log = environment or {}, self._new_log()
-        program = [PROGRAMS[module], *arguments]
-        popen = nursery(*sorted(own.items())).start(program, self.environment(**own), log)
-        return self._with(Process(popen, log))
+        if environment:  # of libraries a process is told when it starts
+            return self.start(PROGRAMS[module], *arguments, **environment)
+        return self._run(Child, [PROGRAMS[module], *arguments], self.environment())
 
     def collect(self, message_type, topic, qos=RELIABLE):
         """Subscribe, and return the list that messages will be appended to."""
@@ -151,6 +144,11 @@ class RosWorld:
         # a lifecycle node of the test keeps its services until it is collected, and who gets the
         # domain next would call those of the dead
         gc.collect()
+
+
+def _subprocess(program, environment, log):
+    with log.open('wb') as out:
+        return subprocess.Popen(program, env=environment, stdout=out, stderr=subprocess.STDOUT)
 
 
 @contextmanager
