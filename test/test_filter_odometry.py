@@ -134,8 +134,9 @@ def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
         motions[::2] = motions[::2][:, [1, 0, 2]]
         return motions
 
-    law, _ = law_after(4, sideways, 0.02 * np.eye(SIZE)[4])
-    assert abs(law.values[4] - 0.02) < 3.0 * law.deviations[4] < 0.02
+    laws = [law_after(seed, sideways, 0.02 * np.eye(SIZE)[4])[0] for seed in range(3)]
+    assert np.mean([law.values[4] for law in laws]) == pytest.approx(0.02, abs=0.005)
+    assert max(law.deviations[4] for law in laws) < 0.02 / 3.0
 
 
 def test_a_new_start_goes_on_from_what_was_learnt():
