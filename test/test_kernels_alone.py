@@ -1,6 +1,7 @@
 """The toolbox stands alone: NumPy and SciPy suffice, and what else is missing is named."""
 
 from pathlib import Path
+import re
 import runpy
 import subprocess
 import sys
@@ -50,18 +51,12 @@ def test_what_the_estimators_lack_is_named():
     assert 'pip install scikit-learn' in done.stderr
 
 
-def options_of_setup(monkeypatch):
-    if not (ROOT / 'setup.py').is_file():
-        pytest.skip('setup.py is not installed')
-    caught = {}
-    monkeypatch.setattr(setuptools, 'setup', caught.update)
+@pytest.mark.skipif(not (ROOT / 'setup.py').is_file(), reason='setup.py is not installed')
+def test_what_pip_brings(monkeypatch):
+    options = {}
+    monkeypatch.setattr(setuptools, 'setup', options.update)
     monkeypatch.chdir(ROOT)
     runpy.run_path(str(ROOT / 'setup.py'))
-    return caught
-
-
-def test_what_pip_brings(monkeypatch):
-    options = options_of_setup(monkeypatch)
     assert options['install_requires'] == ['numpy', 'scipy']
     extras = {name: set(needs) for name, needs in options['extras_require'].items()}
     for module in ('h5py', 'opencv-python-headless', 'pyyaml', 'rich', 'typer>=0.9'):
@@ -71,10 +66,10 @@ def test_what_pip_brings(monkeypatch):
     assert not extras['ros'] & {'opencv-python', 'opencv-python-headless'}
     parts = (extras[name] for name in ('ros', 'tools', 'app', 'learned'))
     assert set().union(*parts) == extras['all']
-    for script in options['entry_points']['console_scripts']:
-        module, _, name = script.partition('=')[2].strip().partition(':')
-        done = run(f'import {module}\nassert callable({module}.{name})', HEAVY)
-        assert done.returncode == 0, done.stderr
+    scripts = re.findall(r'= *([\w.]+):(\w+)', str(options['entry_points']['console_scripts']))
+    program = '\n'.join(f'import {module}\nassert callable({module}.{n})' for module, n in scripts)
+    done = run(program, HEAVY)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize('module', ['typer', 'h5py', 'cv2'])
@@ -95,17 +90,18 @@ ROS_MODULES = ('rclpy', 'geometry_msgs', 'rcl_interfaces', 'sensor_msgs', 'std_s
 
 
 @pytest.mark.parametrize(
-    ('missing', 'remedy'),
-    [(ROS_MODULES, 'source the setup file of ROS 2'), (('cv2',), "pip install '.[app]'")],
+    ('program', 'missing', 'remedy'),
+    [
+        ('localization_node', ROS_MODULES, 'source the setup file of ROS 2'),
+        ('player_node', ROS_MODULES, 'source the setup file of ROS 2'),
+        ('recorder_node', ROS_MODULES, 'source the setup file of ROS 2'),
+        ('localization_node', ('cv2',), "pip install '.[app]'"),
+    ],
 )
-@pytest.mark.parametrize('program', ['localization_node', 'player_node', 'recorder_node'])
 def test_a_node_says_what_is_missing_and_where_it_comes_from(program, missing, remedy):
     if missing != ROS_MODULES:
         pytest.importorskip('rclpy')
-        if program != 'localization_node':
-            pytest.skip('this node needs no images to start')
-    code = f'from kbr_localization import programs\nsys.exit(programs.{program}())'
-    done = run(code, missing)
+    done = run(f'from kbr_localization import programs\nsys.exit(programs.{program}())', missing)
     assert done.returncode == 2
     assert done.stderr.count('\n') == 1
     assert remedy in done.stderr

@@ -9,12 +9,17 @@ from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.map.kernel_map import MapStatistics
 from kbr_localization.localization.methods import registry
 from kbr_localization.localization.methods.baselines import (
     DeadReckoning,
     NearestNeighbourParticleFilter,
 )
-from kbr_localization.localization.methods.on_map import Algorithm1, KernelMonteCarloFilter
+from kbr_localization.localization.methods.on_map import (
+    Algorithm1,
+    FullyNonparametricFilter,
+    KernelMonteCarloFilter,
+)
 from kbr_localization.localization.methods.registry import (
     make_localizer,
     method_config,
@@ -44,7 +49,8 @@ def ring():
     """Map of a ring of 25 m whose images are alike where the poses are close."""
     closed = map_along(ring_pose(np.arange(0.0, 25.0, 0.4)), closed=True)
     noise = MotionNoise.default()
-    return replace(closed, describer=Near(), descriptors=closed.poses, motion_noise=noise)
+    changes = {'describer': Near(), 'descriptors': closed.poses, 'motion_noise': noise}
+    return replace(closed, statistics=MapStatistics(1.6, 0.3, 1.0), **changes)
 
 
 class Near(Describer):
@@ -77,7 +83,8 @@ def density(a, b, variance):
 @pytest.mark.parametrize('method', METHODS)
 def test_every_method_has_the_whole_interface(ring, method):
     localizer = make_localizer(method, ring, seed=3)
-    assert localizer.estimate().covariance[0, 0] == UNKNOWN_VARIANCE
+    np.testing.assert_array_equal(np.diag(localizer.estimate().covariance), UNKNOWN_VARIANCE)
+    assert localizer.estimate().status == 'not localized'
     localizer.initialize(ring_pose(3.0), np.diag([0.1, 0.1, 0.05]) ** 2)
     localizer.initialize_globally()
     localizer.predict(np.zeros(3))
@@ -159,6 +166,20 @@ def test_a_belief_that_leaves_the_map_is_anywhere_on_it(ring):
     before = localizer.alpha
     localizer.predict(np.zeros(3))  # of a robot that stands nothing was learnt
     assert localizer.alpha is before
+
+
+def test_the_prediction_of_fkbf_is_the_printed_formula(ring):
+    localizer, n = FullyNonparametricFilter(ring), len(ring)
+    uniform, increment = np.full(n, 1 / n), ring.controls[0]
+    x, following = (se2.to_plane_and_circle(poses) for poses in (ring.poses, ring.next_poses))
+    kernel, controls = localizer.kernel, localizer.control_kernel
+    ridge = localizer.config.state_ridge * kernel.peak(4) * np.eye(n)
+    joint = kernel.gram(x) * controls.gram(ring.controls)
+    seen = controls.cross_gram(ring.controls, increment[np.newaxis])[:, 0]
+    weights = np.linalg.solve(joint + ridge, kernel.gram(x) @ uniform * seen)
+    moved = kernel.cross_gram(x, following) @ (weights / weights.sum())
+    plain = np.linalg.solve(kernel.gram(x) + ridge, moved)
+    np.testing.assert_allclose(localizer.predicted(uniform, increment), plain, rtol=1e-8)
 
 
 def test_kmcf_corrects_by_the_kernel_bayes_rule_of_its_sample(ring):

@@ -153,25 +153,25 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     assert_one_line(refused, 'expected a folder front_cam; cameras: std_cam')
 
 
-def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(tmp_path):
-    one, two = write_tiny_cold_run(tmp_path / 'one', 12), tmp_path / 'two'
-    write_two_camera_cold_run(two, 12)
-    maps = {run.name: tmp_path / f'{run.name}.h5' for run in (one, two)}
-    for name, path in maps.items():
-        done('map', 'build', tmp_path / name, '--out', path, *FEW_WORDS)
-    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(one)))
+def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(
+    kernel_map, world, tmp_path
+):
+    one, two, run = world / 'map.h5', tmp_path / 'two.h5', tmp_path / 'run'
+    kernel_map.save(two)
+    write_two_camera_cold_run(run, 12)
+    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(world / 'test')))
     out = ('--out', tmp_path / 'out')
     for command in (
-        lambda chosen, run: ('localize', chosen, run, *out),
-        lambda chosen, run: ('report', chosen, run, *out),
-        lambda chosen, run: ('evaluate', run, tmp_path / 'truth.tum', '--map', chosen),
-        lambda chosen, run: ('compare', '--map', chosen, '--test', run, *out),
-        lambda chosen, run: ('map', 'extend', chosen, run, *out),
+        lambda chosen: ('localize', chosen, run, *out),
+        lambda chosen: ('report', chosen, run, *out),
+        lambda chosen: ('evaluate', run, tmp_path / 'truth.tum', '--map', chosen),
+        lambda chosen: ('compare', '--map', chosen, '--test', run, *out),
+        lambda chosen: ('map', 'extend', chosen, run, *out),
     ):
-        refused = invoke(*command(maps['one'], two))
-        assert_one_line(refused, f'one.h5 is of 1 camera(s), {two} was opened with 2: give')
+        refused = invoke(*command(one))
+        assert_one_line(refused, f'map.h5 is of 1 camera(s), {run} was opened with 2: give')
         assert '--cameras NAME, one of front, rear' in refused.stderr
-        refused = invoke(*command(maps['two'], two), '--cameras', 'front')
-        assert_one_line(refused, f'two.h5 is of 2 camera(s), {two} was opened with 1: give')
+        refused = invoke(*command(two), '--cameras', 'front')
+        assert_one_line(refused, f'two.h5 is of 2 camera(s), {run} was opened with 1: give')
         assert '--cameras front,rear' in refused.stderr
     assert not (tmp_path / 'out').exists()
