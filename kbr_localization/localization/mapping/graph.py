@@ -15,8 +15,8 @@ do not fit are let go.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import splu, SuperLU
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,14 @@ class PoseGraph:
         count = np.bincount(ends.ravel(), minlength=len(trajectories))
         self.alike = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
         self.deviation = np.tile(DEVIATION, (2, 1))
+        # images are eliminated in an order that fills little, what all share after them; to find
+        # an order takes longer than to factor
+        n, runs = len(trajectories), int(trajectories.run_of_segment.max()) + 1
+        links = sparse.coo_matrix((np.ones(len(self.start)), (self.start, self.end)), (n, n))
+        links = links + links.T + (2 * len(self.start) + 1) * sparse.eye(n)
+        images = np.argsort(_factored(links, 'MMD_AT_PLUS_A').perm_c)
+        shared = np.arange(3 * n, 3 * n + SIZE * (runs + 1))
+        self.order = np.append((3 * images[:, np.newaxis] + np.arange(3)).ravel(), shared)
 
     def _parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         poses, parameters = np.split(x, [3 * len(self.trajectories)])
@@ -128,8 +136,8 @@ class PoseGraph:
         """Minimise by Gauss and Newton, with weights (m,) of the closures; raises MapError."""
         self._refuse_unrelated(weights > 1e-6)
         for _ in range(rounds):
-            factor, gradient = self._factor(x, weights)
-            change = factor.solve(-gradient)
+            solve, gradient = self._normal(x, weights)
+            change = -solve(gradient)
             x = x + change
             headings = slice(2, 3 * len(self.trajectories), 3)
             x[headings] = se2.wrap_angle(x[headings])
@@ -150,14 +158,14 @@ class PoseGraph:
                 'direction, for 20 m'
             )
 
-    def _factor(self, x: FloatArray, weights: np.ndarray) -> tuple[Any, FloatArray]:
-        """Return the factor of the normal equations, and the gradient."""
+    def _normal(
+        self, x: FloatArray, weights: np.ndarray
+    ) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
+        """Return what solves the normal equations, and the gradient."""
         error, jacobian = self._system(x, weights)
-        factor = splu(
-            (jacobian.T @ jacobian).tocsc(), 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0,
-            options={'SymmetricMode': True},
-        )  # fmt: skip
-        return factor, jacobian.T @ error
+        ordered = jacobian[:, self.order]
+        factor, place = _factored(ordered.T @ ordered, 'NATURAL'), np.argsort(self.order)
+        return lambda right: factor.solve(right[self.order])[place], jacobian.T @ error
 
     def _system(self, x: FloatArray, weights: np.ndarray) -> tuple[FloatArray, sparse.csr_matrix]:
         """Return the residuals, of variance one, and their Jacobian."""
@@ -252,7 +260,7 @@ class PoseGraph:
 
     def solved(self, x: FloatArray, kept: NDArray[np.bool_]) -> Solved:
         """Return a solution with the covariances of its poses."""
-        factor, _ = self._factor(x, kept * self.trust(x))
+        solve, _ = self._normal(x, kept * self.trust(x))
         poses, parameters, common = self._parts(x)
         free = np.flatnonzero(~self.trajectories.known)
         # between these images covariances are interpolated
@@ -261,7 +269,7 @@ class PoseGraph:
         columns = np.append(columns, len(x) - SIZE + np.arange(SIZE))
         unit = np.zeros((len(x), len(columns)))
         unit[columns, np.arange(len(columns))] = 1.0
-        joint = np.asarray(factor.solve(unit)[columns])
+        joint = np.asarray(solve(unit)[columns])
         of_common = joint[-SIZE:, -SIZE:] + np.diag(RUN**2)
         joint = joint[:-SIZE, :-SIZE] + self._unobservable(poses[sample])
         growth = np.sqrt(np.maximum(np.diag(joint)[-3:], 0.0))
@@ -292,6 +300,12 @@ class PoseGraph:
         if len(self.fixed) < 2:
             changes.append(ROBOT[SCALE] * (poses - poses[0]) * np.array([1.0, 1.0, 0.0]))
         return np.asarray(sum(np.outer(change, change) for change in changes))
+
+
+def _factored(matrix: sparse.spmatrix, ordering: str) -> SuperLU:
+    """Factor a matrix that is symmetric and positive definite."""
+    options = {'SymmetricMode': True}
+    return splu(matrix.tocsc(), ordering, diag_pivot_thresh=0.0, options=options)
 
 
 def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
