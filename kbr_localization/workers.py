@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
-import functools
 import importlib
 import importlib.util
-from multiprocessing import resource_tracker
 import os
 import signal
 import threading
@@ -43,35 +41,27 @@ class Workers:
     def __init__(self, jobs: int = 1, client: Any = None) -> None:
         self.jobs, self._client = jobs, client
 
-    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         """
-        Yield the number of a task and `work(task)`; raises WorkersError, and what work does.
+        Yield `work(task)` of each task, in their order; raises WorkersError, and what work does.
 
         On a cluster a task whose worker died is done again.
         """
         if self._client:
-            yield from enumerate(self._on_cluster(work, tasks))
+            yield from self._on_cluster(work, tasks)
         elif self.jobs == 1:
             with one_thread():
-                yield from enumerate(map(work, tasks))
+                yield from map(work, tasks)
         else:
-            yield from enumerate(self._in_processes(work, tasks))
+            yield from self._in_processes(work, tasks)
 
     def _in_processes(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         joblib = _import('joblib')
-        with joblib.parallel_config(backend='loky'):
-            parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
         warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
-        calls = (joblib.delayed(_work_in_worker)(work, task, os.getpid()) for task in tasks)
-        resource_tracker.ensure_running()  # its start would unblock SIGINT
+        with joblib.parallel_config('loky', initializer=_prepare_worker, initargs=(os.getpid(),)):
+            parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
         try:
-            # processes and threads inherit it: Ctrl-C reaches this one, which ends the others
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
-                results = parallel(calls)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            yield from results
+            yield from parallel(joblib.delayed(work)(task) for task in tasks)
         except BrokenProcessPool as error:
             raise WorkersError(
                 f'one of {self.jobs} processes was killed, probably because memory ran out: '
@@ -81,7 +71,7 @@ class Workers:
     def _on_cluster(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         client = self._client
         shared = client.submit(_same, work, pure=False)  # sent to each worker once
-        futures = [client.submit(_work_in_worker, shared, t, 0, pure=False) for t in tasks]
+        futures = [client.submit(_on_one_thread, shared, task, pure=False) for task in tasks]
         try:
             for future in futures:
                 yield future.result()
@@ -128,7 +118,7 @@ def gathered(
     `report` is called with the number of items that are done.
     """
     found: list[Any] = []
-    for _, items in workers.run(work, tasks):
+    for items in workers.run(work, tasks):
         found += items
         report(len(found))
     return found
@@ -162,35 +152,34 @@ def one_thread() -> Iterator[None]:
         cv2.setNumThreads(before)
 
 
+def _one_thread_of_linear_algebra() -> Any:
+    try:
+        return importlib.import_module('threadpoolctl').threadpool_limits(1)
+    except ImportError:  # an optional package
+        return nullcontext()
+
+
 def _same(value: Any) -> Any:
     return value
 
 
-def _work_in_worker(work: Work, task: Any, parent: int) -> Any:
-    _prepare_worker(parent)
-    return work(task)
+def _on_one_thread(work: Work, task: Any) -> Any:
+    with one_thread():
+        return work(task)
 
 
-@functools.cache
 def _prepare_worker(parent: int) -> None:
-    """Use one thread; end with the parent process, if there is one, however that ends."""
+    """Use one thread; end with the parent process, however that ends, and not by Ctrl-C."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
-    if parent:
-        threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=watch, daemon=True).start()
     importlib.import_module('cv2').setNumThreads(1)
     _one_thread_of_linear_algebra()
-
-
-def _one_thread_of_linear_algebra() -> Any:
-    try:
-        return importlib.import_module('threadpoolctl').threadpool_limits(1)
-    except ImportError:  # an optional package
-        return nullcontext()
 
 
 def _import(name: str) -> Any:

@@ -39,10 +39,10 @@ def run_kept(
         if text and not text.endswith('\n'):  # cut off
             file.write('\n')
         missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
-        before, new = len(keys) - len(missing), list(missing)
-        for number, result in workers.run(work, list(missing.values())):
-            known[new[number]] = result
-            file.write(json.dumps([digest, missing[new[number]], result]) + '\n')
+        before, results = len(keys) - len(missing), workers.run(work, list(missing.values()))
+        for done, (key, result) in enumerate(zip(missing, results, strict=True), before + 1):
+            known[key] = result
+            file.write(json.dumps([digest, missing[key], result]) + '\n')
             file.flush()
-            report(before + number + 1)
+            report(done)
     return [known[key] for key in keys]

@@ -116,8 +116,7 @@ def tune(
 
 def searched(method: str, kernel_map: KernelMap) -> Ranges:
     """Return the range of each parameter that is tuned; lengths in the map's unit of length."""
-    decay = kernel_map.decay
-    unit = length_scale(kernel_map.poses, decay.length if decay else 0.0)
+    unit = length_scale(kernel_map.poses, kernel_map.decay_length)
     ranges = {}
     for field in fields(method_named(method).config):
         if field.metadata.get('search'):

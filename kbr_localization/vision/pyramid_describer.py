@@ -131,7 +131,7 @@ def learn_pyramid(
     # each image has its own seed, so that it does not matter who samples it
     seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
     tasks, samples = shrinking_batches(seeded, 8, workers.jobs), []
-    for done, (_, found) in enumerate(workers.run(work, tasks), start=1):
+    for done, found in enumerate(workers.run(work, tasks), start=1):
         samples.append(found)
         progress('sampling patches for the vocabulary', done, len(tasks))
     progress('learning the vocabulary', 0, 1)

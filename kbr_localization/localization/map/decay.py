@@ -97,9 +97,8 @@ def with_suited_config(
     kernel_map: KernelMap, given: KbrConfig | Mapping[str, Any] | None = None
 ) -> KernelMap:
     """Learn the law of a map; give it the configuration that suits it, but for values given."""
-    decay = SimilarityDecay.of_map(kernel_map)
+    learnt = replace(kernel_map, decay=SimilarityDecay.of_map(kernel_map))
     if isinstance(given, KbrConfig):
-        return replace(kernel_map, decay=decay, filter_config=given)
-    length = decay.length if decay else 0.0
-    suited = sensible_config(kernel_map.poses, kernel_map.cameras, length)
-    return replace(kernel_map, decay=decay, filter_config=replace(suited, **(given or {})))
+        return replace(learnt, filter_config=given)
+    suited = sensible_config(learnt.poses, learnt.cameras, learnt.decay_length)
+    return replace(learnt, filter_config=replace(suited, **(given or {})))

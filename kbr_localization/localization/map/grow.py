@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-import threading
 
 import cv2
 from kbr_localization.datasets.multi_camera import one_picture
@@ -115,38 +114,31 @@ class GrownFile:
         self.path = path
         self._lock: LockBeside | None = None
         self._seen = _state(path)
-        self._busy = threading.RLock()
 
     def claim(self) -> None:
         """
         Keep other processes from adding to it until `release`, or until this one ends.
 
-        Where the folder cannot be written nothing is claimed; `write` says so. Does not wait for
-        a write. Raises MapError when another process has claimed it, or has changed it since it
-        was read.
+        Where the folder cannot be written nothing is claimed; `write` says so. Raises MapError
+        when another process has claimed it, or has changed it since it was read.
         """
-        # while it is written it is claimed
-        if self._busy.acquire(blocking=False):
-            try:
-                self._claim()
-            finally:
-                self._busy.release()
+        if self._lock is not None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = LockBeside(self.path)
+        except BlockingIOError as error:
+            raise MapError(
+                f'{self.path} is being added to by {error.strerror}: end that one first, or '
+                'give each a folder of its own (grow_into)'
+            ) from error
+        except OSError:
+            pass
+        self._refuse_changes()
 
-    def _claim(self) -> None:
-        if self._lock is None:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock = LockBeside(self.path)
-            except BlockingIOError as error:
-                raise MapError(
-                    f'{self.path} is being added to by {error.strerror}: end that one first, or '
-                    'give each a folder of its own (grow_into)'
-                ) from error
-            except OSError:
-                pass
-        found = _state(self.path)
+    def _refuse_changes(self) -> None:
         # a file that was deleted has nothing to lose
-        if found is not None and found != self._seen:
+        if _state(self.path) not in (None, self._seen):
             self.release()
             raise MapError(
                 f'{self.path} was changed by another process since it was read, and is not '
@@ -155,17 +147,16 @@ class GrownFile:
 
     def write(self, kernel_map: KernelMap) -> None:
         """Write the map; raises MapError as `claim`, and when the file cannot be written."""
-        with self._busy:
-            self._claim()
-            kernel_map.save(self.path)
-            self._seen = _state(self.path)
+        self.claim()
+        self._refuse_changes()
+        kernel_map.save(self.path)
+        self._seen = _state(self.path)
 
     def release(self) -> None:
-        """Let other processes add to it; waits for a write."""
-        with self._busy:
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+        """Let other processes add to it."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

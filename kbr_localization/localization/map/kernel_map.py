@@ -174,6 +174,11 @@ class KernelMap:
         """Names of the cameras of a map of several, empty for a map of one."""
         return self.describer.cameras
 
+    @property
+    def decay_length(self) -> float:
+        """Metres in which the similarity of images falls by e, 0 where that is not known."""
+        return self.decay.length if self.decay else 0.0
+
     def per_camera(self, values: FloatArray) -> FloatArray:
         """Return the mean of the cameras' kernels, of whose product values of any shape are."""
         return np.asarray(values ** (1.0 / max(1, len(self.cameras))))

@@ -61,11 +61,6 @@ class Similarity:
         self.at(self.candidates if nearby is None else np.union1d(candidates, nearby))
         self.known, self.best = self._computed, float(self._values.max())
 
-    @property
-    def computed(self) -> int:
-        """Count the values that were computed."""
-        return len(self._computed)
-
     def at(self, indices: Indices) -> FloatArray:
         """Look exact values (m,) up at increasing indices (m,); compute each of them once."""
         place = np.searchsorted(self._computed, indices)
