@@ -106,7 +106,6 @@ def test_the_loss_is_that_of_the_images_that_go(whole):
     distance = np.linalg.norm(points[:, np.newaxis] - kept, axis=-1).min(axis=1)
     assert loss.radius == pytest.approx(distance.max())
     assert loss.median == pytest.approx(np.median(distance[distance > 0]))
-    assert 0.3 < loss.similarity < 1.0
     radii = [pruning.prune(whole, count)[1].radius for count in (3, 8, 20, 30)]
     assert radii == sorted(radii, reverse=True) and radii[-1] == 0.0
     with pytest.raises(MapError, match='expected at least 1, got 0'):

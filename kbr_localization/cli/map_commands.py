@@ -189,7 +189,6 @@ def prune(
         'images': f'{len(pruned)} of {len(kernel_map)}',
         'farthest dropped image from one that stays': f'{loss.radius:.2f} m',
         'median of these distances': f'{loss.median:.2f} m',
-        'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',
     }
     console.show(str(out), rows)
     save_map(pruned, out)

@@ -10,7 +10,7 @@ compares these, and `read_map` does once in the background.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
 import datetime
@@ -53,8 +53,6 @@ _IMAGE_KERNEL = 'centred; log odds of the likeliest wrong places'  # that statis
 _MOST_NOISE = (2.0 * FARTHEST) ** 2  # m², of a reference that jumps from end to end
 _CHECKSUMS = 'checksums'
 _BLOCK = 1 << 16  # bytes that share a checksum
-_LargeArray = tuple[str, np.ndarray, np.ndarray | None]
-"""Path, mapped values and the CRC-32 (blocks,) of their blocks, if the file has them."""
 _PARTS: dict[str, Any] = {
     'motion_noise': MotionNoise,
     'calibration': Calibration,
@@ -159,14 +157,14 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
 
 def read_map(path: Path) -> KernelMap:
     """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
-    kernel_map, large = _read(path)
-    if large:
+    kernel_map, mapped, sums = _read(path)
+    if mapped:
         raw = path.open('rb')  # what replaces the file meanwhile is not read
 
         def verify() -> None:
             with raw:
                 try:
-                    _verify(path, raw.fileno(), large)
+                    _verify(path, raw.fileno(), mapped, sums)
                 except MapError as error:
                     LOG.error('%s', error)
 
@@ -180,28 +178,24 @@ def check_map(path: Path) -> tuple[int, list[str]]:
 
     Returns the number of images, and the names of large arrays that have no checksums.
     """
-    kernel_map, large = _read(path)
+    kernel_map, mapped, sums = _read(path)
     with path.open('rb') as raw:
-        _verify(path, raw.fileno(), large)
-    return len(kernel_map), [name for name, _, sums in large if sums is None]
+        _verify(path, raw.fileno(), mapped, sums)
+    return len(kernel_map), [name for name in mapped if name not in sums]
 
 
-def _read(path: Path) -> tuple[KernelMap, list[_LargeArray]]:
-    """Read a map; its large arrays are not verified."""
+def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Read a map; its mapped arrays, which are not verified, and their checksums, by path."""
     if not path.is_file():
         found = 'is a folder or a device' if path.exists() else 'does not exist'
         raise MapError(f'map {path} {found}: build it with `kbr map build RUN --out {path}`')
-    arrays: dict[str, np.ndarray] = {}
-    large: list[_LargeArray] = []
     try:
         with h5py.File(path, 'r') as file:
             _check_version(file.attrs)
-            values = _read_values(file, arrays)
-        for name, array in arrays.items():
-            if isinstance(array.base, np.memmap):
-                sums, blocks = arrays.get(f'{_CHECKSUMS}/{name}'), -(-array.nbytes // _BLOCK)
-                large.append((name, array, None if sums is None else sums.reshape(blocks)))
-        return _map_of(values), large
+            values = _read_values(file)
+        sums = dict(_leaves(values.pop(_CHECKSUMS, {})))
+        mapped = {name: array for name, array in _leaves(values) if _is_mapped(array)}
+        return _map_of(values), mapped, sums
     except MissingModuleError as error:
         raise MapError(f'map {path}: {error}') from error
     except KbrError as error:
@@ -292,29 +286,36 @@ def _map_of(values: dict[str, Any]) -> KernelMap:
     )
 
 
+def _leaves(values: Mapping[str, Any], group: str = '') -> Iterator[tuple[str, Any]]:
+    """Give arrays, texts and numbers in nested groups, with their paths."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f'{group}{name}/')
+        else:
+            yield group + name, value
+
+
 def _check(values: Mapping[str, Any], describer: Describer) -> None:
     """Raise MapError unless what `SCHEMA` knows is as it says, and parts fit each other."""
-    sizes = {'images': len(values['poses']), 'entries': describer.size}
+    of = {path: value for path, value in _leaves(values) if value is not None}
+    sizes = {'images': len(of['poses']), 'entries': describer.size}
     for path in SCHEMA:
-        *groups, name = path.split('/')
-        holder = values.get(groups[0], {}) if groups else values
-        if holder.get(name) is not None:
-            _check_array(path, np.asarray(holder[name]), sizes)
+        if path in of:
+            _check_array(path, np.asarray(of[path]), sizes)
         elif path in (*OF_IMAGES, 'run_names', 'image_shape'):
             raise MapError(f'it has no {path}')
-    if values['descriptors'].dtype.kind != describer.dtype.kind:
-        raise MapError(f'descriptors is {values["descriptors"].dtype}, not {describer.dtype}')
-    if values['run_index'].max(initial=-1) >= len(values['run_names']):
+    if of['descriptors'].dtype.kind != describer.dtype.kind:
+        raise MapError(f'descriptors is {of["descriptors"].dtype}, not {describer.dtype}')
+    if of['run_index'].max(initial=-1) >= sizes['names']:
         raise MapError(f'run_index has values beyond the {sizes["names"]} run names')
-    shown = values.get('thumbnails', {'jpeg': (), 'sizes': np.zeros(0)})
-    if shown['sizes'].sum(dtype=np.float64) != len(shown['jpeg']):
-        raise MapError(f'thumbnails have {len(shown["jpeg"])} bytes, not those of their sizes')
-    record, odometry = values.get('mapping', {}), values['calibration']
-    if np.max(record.get('closures', 0), initial=0) >= sizes['images']:
+    if of.get('thumbnails/sizes', np.zeros(0)).sum(dtype=np.float64) != sizes.get('bytes', 0):
+        raise MapError(f'thumbnails have {sizes.get("bytes", 0)} bytes, not those of their sizes')
+    if np.max(of.get('mapping/closures', 0), initial=0) >= sizes['images']:
         raise MapError(f'mapping/closures names images beyond the {sizes["images"]} of the map')
-    if np.min(np.diagonal(record.get('covariances', np.eye(3)), axis1=-2, axis2=-1)) < -1e-6:
+    variances = np.diagonal(of.get('mapping/covariances', np.eye(3)), axis1=-2, axis2=-1)
+    if np.min(variances) < -1e-6:
         raise MapError('mapping/covariances has negative variances')
-    covariance, delay = odometry['covariance'], odometry.get('delay')
+    covariance, delay = of['calibration/covariance'], of.get('calibration/delay')
     symmetric = np.allclose(covariance, covariance.T, atol=1e-9)
     if not symmetric or np.linalg.eigvalsh(covariance)[0] <= 0.0:
         raise MapError('calibration/covariance: expected a covariance that has an inverse')
@@ -335,7 +336,7 @@ def _check_array(path: str, array: np.ndarray, sizes: dict[str, int]) -> None:
             f'{path} is {array.dtype} of shape {array.shape}: expected {dtypes} of shape '
             f'{expected}'
         )
-    if not isinstance(array.base, np.memmap):
+    if not _is_mapped(array):
         _check_range(path, array)
 
 
@@ -350,15 +351,24 @@ def _check_range(path: str, array: np.ndarray) -> None:
         raise MapError(f'{path} has values that are not finite or not in {allowed}')
 
 
-def _verify(file: Path, raw: int, large: Sequence[_LargeArray]) -> None:
+def _is_mapped(value: Any) -> bool:
+    """Whether a value is an array that lies in its file."""
+    return isinstance(getattr(value, 'base', None), np.memmap)
+
+
+def _verify(
+    file: Path, raw: int, mapped: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]
+) -> None:
     """Compare mapped arrays, read through `raw`, with their checksums and ranges."""
     # not through the mapping: a file that is cut off under it ends the process
-    for path, array, sums in large:
+    for path, array in mapped.items():
         assert isinstance(array.base, np.memmap)
+        expected = dict(enumerate(sums[path].flat)) if path in sums else None
         for number, start in enumerate(range(0, array.nbytes, _BLOCK)):
             size = min(_BLOCK, array.nbytes - start)
             block = os.pread(raw, size, array.base.offset + start)
-            if len(block) < size or (sums is not None and zlib.crc32(block) != sums[number]):
+            as_written = expected is None or expected.get(number) == zlib.crc32(block)
+            if len(block) < size or not as_written:
                 raise MapError(
                     f'map {file}: {path} is damaged, its bytes are not those that were written: '
                     'copy or build it again'
@@ -366,14 +376,8 @@ def _verify(file: Path, raw: int, large: Sequence[_LargeArray]) -> None:
             _check_range(path, np.frombuffer(block, array.dtype))
 
 
-def _read_values(
-    group: h5py.Group, arrays: dict[str, np.ndarray], depth: int = 0
-) -> dict[str, Any]:
-    """
-    Return what a group holds, arrays also in `arrays` by their paths.
-
-    Raises MapError for what is in other files or places.
-    """
+def _read_values(group: h5py.Group, depth: int = 0) -> dict[str, Any]:
+    """Return what a group holds; raises MapError for what is in other files or places."""
     if depth > 16:
         raise MapError('its groups are nested more than 16 deep')
     values: dict[str, Any] = {name: _plain(value) for name, value in group.attrs.items()}
@@ -382,9 +386,9 @@ def _read_values(
             raise MapError(f'{name} is a link to another place: a map holds all it has')
         item = group[name]
         if isinstance(item, h5py.Group):
-            values[name] = _read_values(item, arrays, depth + 1)
+            values[name] = _read_values(item, depth + 1)
         else:
-            values[name] = arrays[item.name[1:]] = _read_array(item)
+            values[name] = _read_array(item)
     return values
 
 
@@ -411,67 +415,43 @@ def _read_array(dataset: h5py.Dataset) -> np.ndarray:
     return np.asarray(np.memmap(file, dataset.dtype, 'r', offset, dataset.shape))
 
 
-class _DeferredErrorFile(io.FileIO):
-    """
-    A file that keeps its first write error in `error` and does not raise it.
-
-    HDF5 keeps a file open that it cannot write, tries again when the process ends, and crashes.
-    """
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        left = memoryview(data).cast('B')
-        count = len(left)
-        try:
-            while left:  # one call writes 2 GiB at most
-                left = left[slice(super().write(left), None)]
-        except OSError as error:
-            self.error = self.error or error
-        return count
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except OSError as error:
-            self.error = self.error or error
-            return size or 0
-
-
 def _write(part: Path, values: Mapping[str, Any]) -> None:
-    """Write a new HDF5 file; raises OSError at the end when writing failed."""
-    with _DeferredErrorFile(part, 'w+') as raw:
-        try:
-            # HDF5 has checksums of its structures from 1.10 on: without them a single wrong
-            # byte can make it read forever
-            with h5py.File(raw, 'w', libver=('v110', 'v110')) as file:
-                _write_values(file, values)
-        finally:
-            if raw.error is not None:
-                raise raw.error
+    """Write a new HDF5 file; raises OSError where there is no room for it."""
+    leaves = {path: value for path, value in _leaves(values) if value is not None}
+    arrays = {p: v for p, v in leaves.items() if isinstance(v, np.ndarray) and v.ndim > 0}
+    # HDF5 has checksums of its structures from 1.10 on: without them a single wrong byte can make
+    # it read forever
+    version, empty = ('v110', 'v110'), io.BytesIO()
+    h5py.File(empty, 'w', libver=version).close()
+    with part.open('w+b') as raw:
+        raw.write(empty.getvalue())
+        raw.flush()
+        # HDF5 does not survive a full disk: take all that it can need before it writes, which is
+        # more than the arrays where they are in chunks
+        sizes = [array.nbytes for array in arrays.values()]
+        needed = (1 << 20) + sum(size if size >= MAPPED_BYTES else 2 * size for size in sizes)
+        os.posix_fallocate(raw.fileno(), 0, needed)
+        with h5py.File(raw, 'r+', libver=version) as file:
+            for path, value in leaves.items():
+                group, _, name = path.rpartition('/')
+                if path in arrays:
+                    _write_array(file, path, value)
+                else:
+                    # a text of fixed length: HDF5 has no checksum of one of variable length
+                    text = np.bytes_(value.encode()) if isinstance(value, str) else value
+                    file.require_group(f'/{group}').attrs[name] = text
 
 
-def _write_values(group: h5py.Group, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            _write_values(group.create_group(name), value)
-        elif isinstance(value, np.ndarray) and value.ndim > 0:
-            _write_array(group, name, value)
-        elif value is not None:  # None takes its default when it is read
-            # a text of fixed length: HDF5 has no checksum of one of variable length
-            group.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
-
-
-def _write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
+def _write_array(file: h5py.File, path: str, array: np.ndarray) -> None:
     """Write an array in chunks with checksums, or contiguous if it is large or empty."""
     options: dict[str, Any] = {}
     if array.nbytes >= MAPPED_BYTES:
         data = memoryview(np.ascontiguousarray(array).data).cast('B')
         starts = range(0, len(data), _BLOCK)
         sums = [zlib.crc32(data[start : start + _BLOCK]) for start in starts]  # noqa: E203
-        _write_array(group.file, f'{_CHECKSUMS}{group.name}/{name}', np.array(sums, np.uint32))
+        _write_array(file, f'{_CHECKSUMS}/{path}', np.array(sums, np.uint32))
     elif array.size:
         options = {'chunks': True, 'fletcher32': True}
         if array.dtype.kind == 'u' and array.ndim == 2:  # counts
             options |= {'compression': 'gzip', 'compression_opts': 1}
-    group.create_dataset(name, data=array, **options)
+    file.create_dataset(path, data=array, **options)

@@ -21,29 +21,22 @@ class PruningLoss(NamedTuple):
     What a map lost.
 
     `radius`, `median`: largest and median distance in metres from a dropped image to the nearest
-    one that stays, a turn counted by its chord on the unit circle. `similarity`: median kernel
-    value of a dropped image and the nearest one that stays.
+    one that stays, a turn counted by its chord on the unit circle.
     """
 
     radius: float
     median: float
-    similarity: float
 
 
 def prune(kernel_map: KernelMap, max_images: int) -> tuple[KernelMap, PruningLoss]:
     """Keep at most `max_images` images that cover the map (see `cover`), in their order."""
     kept = cover(kernel_map.poses, max_images, np.random.default_rng(0))
-    points, rows = se2.to_plane_and_circle(kernel_map.poses), kernel_map.descriptors
+    points = se2.to_plane_and_circle(kernel_map.poses)
     dropped = np.setdiff1d(np.arange(len(points)), kept)
     if not dropped.size:
-        return kernel_map, PruningLoss(0.0, 0.0, 1.0)
-    distance, nearest = cKDTree(points[kept]).query(points[dropped])
-    values = [
-        kernel_map.describer.cross_gram(rows[[dropped[i]]], rows[[kept[nearest[i]]]])
-        for i in np.linspace(0, len(dropped) - 1, min(len(dropped), 200)).astype(np.intp)
-    ]
-    loss = float(distance.max()), float(np.median(distance)), float(np.median(values))
-    return kernel_map.subset(kept), PruningLoss(*loss)
+        return kernel_map, PruningLoss(0.0, 0.0)
+    distance = cKDTree(points[kept]).query(points[dropped])[0]
+    return kernel_map.subset(kept), PruningLoss(float(distance.max()), float(np.median(distance)))
 
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:

@@ -65,28 +65,28 @@ class Alignment:
         return self.missed <= 0.1 * _spread(self.known)
 
 
-def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[FloatArray, float]:
+def fit(
+    stamps_ns: StampArray, places: FloatArray, known: FloatArray, scaled: bool = False
+) -> Alignment:
     """
-    Motion (3,) and scale that bring poses (k, 3) nearest to known positions (k, 3).
+    Find the motion that brings places (k, 3) of a map nearest to known positions (k, 3).
 
-    Raises MapError for positions, or poses, that are too few or too near to each other to tell.
+    Raises MapError for positions, or places, that are too near to each other to tell.
     """
-    if len(poses) < FEWEST:
-        raise MapError(f'{len(poses)} known poses at images of the map: expected {FEWEST} or more')
-    centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
-    a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
+    centres = places[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
+    a, b = places[:, :2] - centres[0], known[:, :2] - centres[1]
     spread = _spread(known)
-    if spread < _SPREAD or _spread(poses) < 1e-3:  # the map's metres may be of another scale
+    if spread < _SPREAD or _spread(places) < 1e-3:  # the map's metres may be of another scale
         raise MapError(
             f'the known poses lie {spread:.2f} m about their middle, their places in the map '
-            f'{_spread(poses):.2f} m: expected {_SPREAD:g} m or more, to tell how it is turned'
+            f'{_spread(places):.2f} m: expected {_SPREAD:g} m or more, to tell how it is turned'
         )
     dot = float(np.sum(a * b))
     cross = float(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]))
-    turn = np.arctan2(cross, dot)
-    scale = float(np.hypot(cross, dot) / np.sum(a**2)) if scaled else 1.0
-    offset = centres[1] - scale * se2.rotation(turn)[:2, :2] @ centres[0]
-    return np.array([*offset, turn]), scale
+    turn, free = np.arctan2(cross, dot), float(np.hypot(cross, dot) / np.sum(a**2))
+    scale = free if scaled else 1.0
+    motion = np.append(centres[1] - scale * se2.rotation(turn)[:2, :2] @ centres[0], turn)
+    return Alignment(motion, scale, stamps_ns, known, moved(places, motion, scale), free)
 
 
 def _spread(poses: FloatArray) -> float:
@@ -118,18 +118,9 @@ def align(
             f'{last:.3f}] s; of runs that share a clock that was reset, align a map of one, then '
             'add the other by `kbr map extend`'
         )
-    found = fitted(stamps_ns[usable], places[usable], known[usable], scaled)
+    found = fit(stamps_ns[usable], places[usable], known[usable], scaled)
     found = replace(found, left_out=int(np.sum(~usable)))
     return move_map(kernel_map, found.motion, found.scale), found
-
-
-def fitted(
-    stamps_ns: StampArray, places: FloatArray, known: FloatArray, scaled: bool
-) -> Alignment:
-    """Fit a motion of a map to known poses (k, 3) at its places (k, 3); raises MapError."""
-    motion, scale = fit(places, known, scaled)
-    free = fit(places, known, True)[1]
-    return Alignment(motion, scale, stamps_ns, known, moved(places, motion, scale), free)
 
 
 def since_first_image(kernel_map: KernelMap, stamps_ns: StampArray) -> StampArray:
@@ -247,7 +238,7 @@ def align_onto(
     known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
     found = None
     if len(shared) >= FEWEST:
-        found = fitted(shared, kernel_map.poses[ours], known, scaled)
+        found = fit(shared, kernel_map.poses[ours], known, scaled)
     if found is None or not found.fits:
         raise MapError(
             f'the maps share {len(shared)} stamps, of which no common frame follows: expected '

@@ -54,12 +54,37 @@ class Related:
 
 
 def relate(trajectories: Trajectories, closures: Closures, prior: Prior) -> Related:
-    """Choose the closures that are believed, by what is known of the odometry."""
-    chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
+    """
+    Choose the closures that are more than look-alikes, by what is known of the odometry.
+
+    Closures between two groups of segments join them when together they have four times the
+    score of the strongest chain that contradicts what was agreed upon. Within a group they are
+    believed by the same rule.
+    """
+    agreed_chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
     if len(closures):
-        chains, parameters = agree(trajectories, closures, prior)
-    believed, group = _believed(trajectories, closures, chains)
-    return Related(believed, parameters, group)
+        agreed_chains, parameters = agree(trajectories, closures, prior)
+    name, at = np.unique(closures.chain, return_index=True)
+    score = np.bincount(closures.chain, closures.score)[name]
+    agreed = np.isin(name, agreed_chains)
+    # at least that of about ten images in a row
+    needed = max(4.0 * float(score[~agreed].max(initial=0.0)), 40.0)
+    ends = trajectories.segment[np.stack([closures.first[at], closures.second[at]], axis=1)]
+    group = np.arange(len(trajectories.run_of_segment))
+    group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
+    while True:
+        sides = np.sort(group[ends], axis=1)
+        between = agreed & (sides[:, 0] != sides[:, 1])
+        pairs, which = np.unique(sides[between], axis=0, return_inverse=True)
+        weight = np.bincount(which.ravel(), score[between])
+        if weight.max(initial=0.0) < needed:
+            break
+        kept, joined = pairs[np.argmax(weight)]
+        group[group == joined] = kept
+    within = agreed & (sides[:, 0] == sides[:, 1])
+    total = np.bincount(sides[within, 0], score[within], minlength=len(group))
+    believed = name[within][total[sides[within, 0]] >= needed]
+    return Related(np.isin(closures.chain, believed), parameters, group)
 
 
 def agree(
@@ -241,36 +266,3 @@ class _Rings:
         result = self.assumed.mean + change
         result[SCALE] = 0.0
         return np.asarray(result)
-
-
-def _believed(
-    trajectories: Trajectories, closures: Closures, agreed_chains: Indices
-) -> tuple[NDArray[np.bool_], Indices]:
-    """
-    Find the closures (m,) that are more than look-alikes, and tell the group (p,) of each segment.
-
-    Closures between two groups of segments join them when together they have four times the
-    score of the strongest chain that contradicts what was agreed upon. Within a group they are
-    believed by the same rule.
-    """
-    name, at = np.unique(closures.chain, return_index=True)
-    score = np.bincount(closures.chain, closures.score)[name]
-    agreed = np.isin(name, agreed_chains)
-    # at least that of about ten images in a row
-    needed = max(4.0 * float(score[~agreed].max(initial=0.0)), 40.0)
-    ends = trajectories.segment[np.stack([closures.first[at], closures.second[at]], axis=1)]
-    group = np.arange(len(trajectories.run_of_segment))
-    group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
-    while True:
-        sides = np.sort(group[ends], axis=1)
-        between = agreed & (sides[:, 0] != sides[:, 1])
-        pairs, which = np.unique(sides[between], axis=0, return_inverse=True)
-        weight = np.bincount(which.ravel(), score[between])
-        if weight.max(initial=0.0) < needed:
-            break
-        kept, joined = pairs[np.argmax(weight)]
-        group[group == joined] = kept
-    within = agreed & (sides[:, 0] == sides[:, 1])
-    total = np.bincount(sides[within, 0], score[within], minlength=len(group))
-    believed = name[within][total[sides[within, 0]] >= needed]
-    return np.isin(closures.chain, believed), group
