@@ -23,11 +23,10 @@ from kbr_localization.evaluation import reference_trajectory, run_errors, run_me
 from kbr_localization.evaluation.described import describe_run, on_given_descriptors
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.align import fit, move_map, moved
+from kbr_localization.localization.mapping.align import fit, move_map
 from kbr_localization.localization.mapping.build import map_described
 from kbr_localization.localization.mapping.odometry_model import watch
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import random_robot
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -59,15 +58,16 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     mapped = map_described(described, tracks, watch(training, described)).kernel_map
     place = {int(stamp): number for number, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.stamps_ns]]
-    ours, scaled = (move_map(mapped, *fit(mapped.poses, truth, free)) for free in (False, True))
+    rigid, scaled = (fit(mapped.stamps_ns, mapped.poses, truth, free) for free in (False, True))
+    ours = move_map(mapped, rigid.motion)
     record = mapped.mapping
     assert record is not None
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
-    drift, scale = np.mean([drift_error(run) for run in training]), fit(mapped.poses, truth, True)
-    rigid, fitted = (error_between(one.poses, truth) for one in (ours, scaled))
+    drift = np.mean([drift_error(run) for run in training])
     nights = [night_error(kernel_map, test, seeds) for kernel_map in (by_truth, ours)]
-    return [name, drift, rigid, scale[1], fitted, len(ends), apart.max(initial=0.0), *nights]
+    errors = [drift, rigid.missed, scaled.scale, scaled.missed]
+    return [name, *errors, len(ends), apart.max(initial=0.0), *nights]
 
 
 def drift_error(run: Dataset) -> float:
@@ -75,12 +75,7 @@ def drift_error(run: Dataset) -> float:
     frames = [frame for frame in run if frame.reference is not None]
     odometry = np.array([frame.odometry for frame in frames])
     truth = np.array([frame.reference for frame in frames])
-    return error_between(moved(odometry, fit(odometry, truth)[0]), truth)
-
-
-def error_between(poses: FloatArray, truth: FloatArray) -> float:
-    """Root mean square distance of positions."""
-    return float(np.sqrt(np.mean(np.sum((poses - truth)[:, :2] ** 2, axis=1))))
+    return fit(np.array([frame.stamp_ns for frame in frames]), odometry, truth).missed
 
 
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:

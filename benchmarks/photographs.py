@@ -22,7 +22,7 @@ from kbr_localization.cli.options import configurations
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,9 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
     kernel_map = build_map([training], *configurations(settings), seed=0)
     pictures = [frame.load_image() for frame in images]
     described = [kernel_map.describer.describe(picture) for picture in pictures]
-    seen = [kernel_map.centring.of(FullSimilarity(kernel_map.similarities(d))) for d in described]
+    seen = [
+        kernel_map.centring.of(Similarity.of_all(kernel_map.similarities(d))) for d in described
+    ]
     kernel = 1.0 - np.array([row.at(row.candidates) for row in seen])
     thumbnails = contrasted(pictures, [frame.load_image() for frame in training])
     scored = {

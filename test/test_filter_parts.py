@@ -30,7 +30,7 @@ from kbr_localization.localization.filter.strata import (
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
 from kbr_localization.localization.map.decay import SimilarityDecay, with_suited_config
-from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.similarity import Similarity
 from map_helpers import map_along, random_poses, straight
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ NOISE = np.array([[0.09, 0.02, 0.0], [0.02, 0.04, 0.01], [0.0, 0.01, 0.02]])
 def seen_at(*metres):
     """Kernel values of an image at metres of the corridor; of several, similar to all of them."""
     distance = np.abs(np.subtract.outer(MAP.poses[:, 0], metres)).min(axis=1)
-    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
+    return Similarity.of_all(0.55 + 0.15 * np.exp(-distance / 0.5))
 
 
 def sets_of(*places, size=40):
@@ -145,7 +145,7 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
     """Both for points at one place and for points anywhere."""
     model, points = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0)
     seen, no_noise = seen_at(3.0), np.zeros((3, 3))
-    k_y = np.exp((seen.similarities - seen.best) / CONFIG.image_bandwidth**2)
+    k_y = np.exp((seen.at(seen.known) - seen.best) / CONFIG.image_bandwidth**2)
     b, on_map = plain_b(model, points.poses), plain_b(model, MAP.poses)
     whole = 1.0 + model.kernel.ridge
     crowds = model.kernel.gram(MAP.poses, MAP.poses).sum(axis=1)
@@ -180,7 +180,7 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
         model.kernel.gram(part.poses, points.poses).astype(float),
     )
     gram_y = np.exp((model.centring.gram(near, near) - 1.0) / CONFIG.image_bandwidth**2)
-    k_y = np.exp((seen.similarities[near] - seen.best) / CONFIG.image_bandwidth**2)
+    k_y = np.exp((seen.at(near) - seen.best) / CONFIG.image_bandwidth**2)
     plain = off_map_bayes_rule(smoother, 0.5 * (gram_y + gram_y.T), weights, k_y, delta)
     found = weights * r
     np.testing.assert_allclose(found / found.sum(), plain / plain.sum(), rtol=0.02, atol=1e-4)
@@ -207,12 +207,12 @@ def test_spacing_and_lateral_offset_are_those_of_the_map():
 
 def test_what_a_run_sees_everywhere_is_subtracted():
     mean, values = RunMean(3, radius=2.0), np.array([0.5, 0.2, 0.1])
-    seen = FullSimilarity(values)
-    np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).similarities, values)
+    seen = Similarity.of_all(values)
+    np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).at(seen.known), values)
     # still the same place
-    np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).similarities, values)
+    np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).at(seen.known), values)
     expected = values - 2.0 * values / (PRIOR + 2.0)
-    np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).similarities, expected)
+    np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).at(seen.known), expected)
 
 
 # points

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
-from kbr_localization.localization.map.similarity import Centring, FullSimilarity, GramDescriber
+from kbr_localization.localization.map.similarity import Centring, GramDescriber, Similarity
 from map_helpers import tiny_map
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_it_is_the_cosine_of_features_without_their_mean(seed, images):
     plain = cosines(features, features[:images].mean(axis=0))
     at = np.arange(images)
     np.testing.assert_allclose(centring.gram(at, at), plain[:images, :images], atol=1e-9)
-    seen = centring.of(FullSimilarity(features[:images] @ features[images]))
+    seen = centring.of(Similarity.of_all(features[:images] @ features[images]))
     np.testing.assert_allclose(seen.at(at), plain[images, :images], atol=1e-9)
     assert seen.best == pytest.approx(plain[images, :images].max())
 
@@ -50,7 +50,7 @@ def test_an_image_that_is_like_all_others_is_no_longer_the_best_match():
     query = places[2] + 0.25 * hub[0]  # the third place in a light that is in the hub too
     values = features @ query / np.linalg.norm(query)
     assert values.argmax() == 20
-    seen = centring_of(features).of(FullSimilarity(values))
+    seen = centring_of(features).of(Similarity.of_all(values))
     assert seen.at(seen.candidates).argmax() == 2
 
 
@@ -86,5 +86,5 @@ def test_a_map_that_grows_under_a_filter_keeps_its_kernel():
 def test_images_that_are_all_equal_say_nothing(images):
     kernel_map = tiny_map(images)
     equal = replace(kernel_map, descriptors=kernel_map.descriptors[[0] * images])
-    seen = equal.centring.of(FullSimilarity(equal.similarities(equal.descriptors[0])))
+    seen = equal.centring.of(Similarity.of_all(equal.similarities(equal.descriptors[0])))
     np.testing.assert_allclose(seen.at(seen.candidates), 0.0, atol=1e-3)

@@ -45,7 +45,7 @@ from kbr_localization.localization.localizer import (
     UpdateGate,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
-from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
+from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -179,7 +179,7 @@ class KernelBayesLocalizer(Localizer):
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Take in an image by its kernel values (n,) with the map, as the describer has them."""
-        self.step(FullSimilarity(similarities))
+        self.step(Similarity.of_all(similarities))
 
     def step(self, compared: Similarity) -> None:
         """Take in an image that was compared with the map: the recursion of the filter."""

@@ -14,7 +14,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
-from kbr_localization.localization.map.similarity import Centring, FullSimilarity, Similarity
+from kbr_localization.localization.map.similarity import Centring, Similarity
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
@@ -239,7 +239,7 @@ class KernelMap:
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
-            return FullSimilarity(self.similarities(descriptor), missing)
+            return Similarity.of_all(self.similarities(descriptor), missing)
         # a few find a robot that was carried; a start without a belief takes many
         candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
@@ -248,7 +248,7 @@ class KernelMap:
             return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
 
         given = self.centring.references, self.centring.with_references(descriptor)
-        return Similarity(len(self), given, compute, candidates, nearby, missing)
+        return Similarity(len(self), given, compute, np.sort(candidates), nearby, missing)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
         """Find the image most similar to a descriptor (d,): its index and its kernel value."""

@@ -38,11 +38,11 @@ class Similarity:
     Kernel values of an image and the n images of a map, computed where they are asked for.
 
     `size`: n. `given`: increasing indices (l,), l > 0, and values (l,) that are known already.
-    `compute` gives the values (m,) of increasing indices (m,). `candidates`: (k,) indices of the
-    images that may be the most similar ones. `nearby`: (k,) indices whose values are going to be
-    needed as well: computing them at once is faster. `missing`: how many of the map's cameras had
-    no image. `known`: increasing indices whose values are known from the beginning, and `best`
-    the largest of these.
+    `compute` gives the values (m,) of increasing indices (m,). `candidates`: (k,) increasing
+    indices of the images that may be the most similar ones. `nearby`: (k,) indices whose values
+    are going to be needed as well: computing them at once is faster. `missing`: how many of the
+    map's cameras had no image. `known`: increasing indices whose values are known from the
+    beginning, and `best` the largest of these.
     """
 
     def __init__(
@@ -54,15 +54,22 @@ class Similarity:
         nearby: Indices | None = None,
         missing: int = 0,
     ) -> None:
-        self.size, self.missing = size, missing
-        self.candidates = np.unique(candidates)
+        self.size, self.candidates, self.missing = size, candidates, missing
         self._compute = compute
         self._computed, self._values = given
-        self.at(self.candidates if nearby is None else np.union1d(candidates, nearby))
+        self.at(candidates if nearby is None else np.union1d(candidates, nearby))
         self.known, self.best = self._computed, float(self._values.max())
+
+    @classmethod
+    def of_all(cls, values: FloatArray, missing: int = 0) -> Similarity:
+        """Take all of the kernel vector (n,); every image is a candidate."""
+        every = np.arange(len(values))
+        return cls(len(values), (every, values), values.take, every, missing=missing)
 
     def at(self, indices: Indices) -> FloatArray:
         """Look exact values (m,) up at increasing indices (m,); compute each of them once."""
+        if len(self._computed) == self.size:
+            return np.asarray(self._values[indices])
         place = np.searchsorted(self._computed, indices)
         missing = indices[self._computed.take(place, mode='clip') != indices]
         if missing.size:
@@ -81,24 +88,6 @@ class Similarity:
 
         given = self.known, compute(self.known)
         return Similarity(self.size, given, compute, self.candidates, missing=self.missing)
-
-
-class FullSimilarity(Similarity):
-    """All of the kernel vector (n,); every image is a candidate."""
-
-    def __init__(self, similarities: FloatArray, missing: int = 0) -> None:
-        self.similarities, self.missing = similarities, missing
-        self.size = len(similarities)
-        self.candidates = self.known = np.arange(self.size)
-        self.best = float(similarities.max())
-
-    def at(self, indices: Indices) -> FloatArray:
-        """Look values (m,) up at indices (m,)."""
-        return np.asarray(self.similarities[indices])
-
-    def mapped(self, change: Callable[[FloatArray, Indices], FloatArray]) -> Similarity:
-        """Return the same with other values: `change` of values (n,) at all indices."""
-        return FullSimilarity(change(self.similarities, self.known), self.missing)
 
 
 class Centring:
