@@ -222,7 +222,7 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
 @pytest.mark.parametrize(
     ('arguments', 'why'),
     [
-        ((), 'expected one of --at, --tum, --bag, --onto, got none'),
+        ((), 'expected one of --at, --tum, --bag, got none'),
         (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
         (('--at', '1e30,2,3'), "--at '1e30,2,3': expected SECONDS,X,Y"),
         (('--at', '1,3,nan'), "--at '1,3,nan': expected SECONDS,X,Y"),

@@ -6,7 +6,6 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
-from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
@@ -15,7 +14,7 @@ from kbr_localization.localization.map.grow import (
     with_images,
 )
 from kbr_localization.localization.map.kernel_map import MapStatistics
-from kbr_localization.localization.map.prune import cover
+from kbr_localization.localization.map.prune import cover, prune
 from kbr_localization.localization.methods.on_map import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
@@ -99,31 +98,17 @@ def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
 
 
 def test_the_loss_is_that_of_the_images_that_go(whole):
-    pruned, loss = pruning.prune(whole, 8)
+    pruned, loss = prune(whole, 8)
     assert len(pruned) == len(pruned.thumbnails) == 8
     assert pruned.best_match(pruned.descriptors[4]) == (4, pytest.approx(1.0))
     points, kept = (se2.to_plane_and_circle(m.poses) for m in (whole, pruned))
     distance = np.linalg.norm(points[:, np.newaxis] - kept, axis=-1).min(axis=1)
     assert loss.radius == pytest.approx(distance.max())
     assert loss.median == pytest.approx(np.median(distance[distance > 0]))
-    radii = [pruning.prune(whole, count)[1].radius for count in (3, 8, 20, 30)]
+    radii = [prune(whole, count)[1].radius for count in (3, 8, 20, 30)]
     assert radii == sorted(radii, reverse=True) and radii[-1] == 0.0
     with pytest.raises(MapError, match='expected at least 1, got 0'):
-        pruning.prune(whole, 0)
-
-
-def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
-    rng = np.random.default_rng(0)
-    poses = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.zeros(3000)])
-    greedy = cover(poses, 400, rng)
-    monkeypatch.setattr(pruning, 'MOST_DISTANCES', 0.0)
-    cells = cover(poses, 400, rng)
-    assert 300 <= len(cells) <= 400 and len(np.unique(cells)) == len(cells)
-    radius, other = (
-        np.linalg.norm(poses[:, np.newaxis] - poses[kept], axis=-1).min(axis=1).max()
-        for kept in (greedy, cells)
-    )
-    assert other < 2.5 * radius
+        prune(whole, 0)
 
 
 def test_no_image_is_kept_twice_where_the_robot_stood():

@@ -1,4 +1,4 @@
-"""Maps moved to known poses and onto other maps: which poses are those of which images."""
+"""Maps moved to known poses: which of these are of which images."""
 
 from dataclasses import replace
 
@@ -9,7 +9,6 @@ from kbr_localization.evaluation import write_tum
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.mapping.align import (
     align,
-    align_onto,
     fit,
     lines_of,
     move_map,
@@ -33,10 +32,8 @@ def bend():
 
 def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
     there = move_map(bend, FRAME)
-    by_stamps, _ = align(bend, bend.stamps_ns[3:20], there.poses[3:20])
-    by_map, _ = align_onto(bend, there)
-    for moved in (by_stamps, by_map):
-        np.testing.assert_allclose(moved.poses, there.poses, atol=1e-6)
+    moved, _ = align(bend, bend.stamps_ns[3:20], there.poses[3:20])
+    np.testing.assert_allclose(moved.poses, there.poses, atol=1e-6)
 
 
 def test_statistics_of_a_map_are_those_of_its_metres_in_whichever_frame(bend):
@@ -77,14 +74,6 @@ def test_noise_and_bandwidths_are_in_the_new_metres():
     same = move_map(chosen, FRAME)
     assert (same.filter_config, same.baselines) == (chosen.filter_config, chosen.baselines)
     assert same.motion_noise is chosen.motion_noise
-
-
-def test_images_of_other_drives_are_not_the_same_images_whatever_their_stamps(bend):
-    """As of a simulator, whose clock begins anew with every drive."""
-    other = map_along(bend.poses[::-1] * [1.0, 3.0, 1.0])
-    for stamps_ns in (bend.stamps_ns, bend.stamps_ns + 10**15):
-        with pytest.raises(MapError, match=r'maps of the same images; .* `kbr map extend`'):
-            align_onto(bend, replace(other, stamps_ns=stamps_ns))
 
 
 def test_a_time_at_which_two_runs_were_at_other_places_is_refused(bend):

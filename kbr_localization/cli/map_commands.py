@@ -202,21 +202,20 @@ def align(
     at: Annotated[Optional[list[str]], typer.Option(help='A position: SECONDS,X,Y')] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
     bag: Annotated[Optional[Path], typer.Option(help='A run with known poses.')] = None,
-    onto: Annotated[Optional[Path], typer.Option(help='A map of the same images.')] = None,
     scale: Annotated[bool, typer.Option('--scale', help='Take over the metres too.')] = False,
     reading: Reading,
 ) -> None:
     """
-    Move a map into another frame, by three or more known poses or onto another map.
+    Move a map into another frame, by three or more known poses.
 
     The distance between the moved map and each known pose is printed.
     """
     from kbr_localization.evaluation.tum import read_tum
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.align import align as align_map
-    from kbr_localization.localization.mapping.align import align_onto, lines_of, since_first_image
+    from kbr_localization.localization.mapping.align import lines_of, since_first_image
 
-    ways = {'--at': at, '--tum': tum, '--bag': bag, '--onto': onto}
+    ways = {'--at': at, '--tum': tum, '--bag': bag}
     given = [name for name, value in ways.items() if value]
     if len(given) != 1:
         got = ' and '.join(given) or 'none of them'
@@ -224,31 +223,27 @@ def align(
     if reading != Reading() and bag is None:
         raise KbrError('options of a bag: expected --bag as well')
     kernel_map = KernelMap.load(map_file)
-    console.prepare_output(out, *(path for path in (map_file, tum, bag, onto) if path))
-    if onto:
-        moved, found = align_onto(kernel_map, KernelMap.load(onto), scale)
+    console.prepare_output(out, *(path for path in (map_file, tum, bag) if path))
+    if at:
+        stamps, known = _typed_positions(at)
+        # the clock of the map may be a simulated one
+        stamps = since_first_image(kernel_map, stamps)
     else:
-        if at:
-            stamps, known = _typed_positions(at)
-            # the clock of the map may be a simulated one
-            stamps = since_first_image(kernel_map, stamps)
-        else:
-            track: Any = read_tum(tum) if tum else bag and reading.open(bag).fixes
-            if track is None:
-                raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
-            console.note_skipped(getattr(track, 'skipped', {}))
-            stamps, known = track.stamps_ns, track.poses
-        moved, found = align_map(kernel_map, stamps, known, scale)
+        track: Any = read_tum(tum) if tum else bag and reading.open(bag).fixes
+        if track is None:
+            raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
+        console.note_skipped(getattr(track, 'skipped', {}))
+        stamps, known = track.stamps_ns, track.poses
+    moved, found = align_map(kernel_map, stamps, known, scale)
     save_map(moved, out)
-    if not onto:
-        console.show_rows(
-            [
-                {'seconds': f'{stamp * 1e-9:.3f}', 'x': x, 'y': y, 'missed_m': float(missed)}
-                for stamp, (x, y, _), missed in zip(
-                    found.stamps_ns, found.known, found.residuals, strict=True
-                )
-            ]
-        )
+    console.show_rows(
+        [
+            {'seconds': f'{stamp * 1e-9:.3f}', 'x': x, 'y': y, 'missed_m': float(missed)}
+            for stamp, (x, y, _), missed in zip(
+                found.stamps_ns, found.known, found.residuals, strict=True
+            )
+        ]
+    )
     for line in lines_of(found):
         console.note(line)
 

@@ -1,5 +1,5 @@
 """
-Frames of a map: moved by known poses (`kbr map align`) or onto another map, of camera or base.
+Frames of a map: moved by known poses (`kbr map align`), of camera or base.
 
 The motion is the rigid one that brings the map's positions nearest to the known ones (Umeyama,
 PAMI 1991, in the plane), with the scale of all metres where that is wanted: it is
@@ -58,11 +58,6 @@ class Alignment:
     def missed(self) -> float:
         """Root mean square of the residuals in metres."""
         return float(np.sqrt(np.mean(self.residuals**2)))
-
-    @property
-    def fits(self) -> bool:
-        """Whether the known poses can be of the map's places."""
-        return self.missed <= 0.1 * _spread(self.known)
 
 
 def fit(
@@ -198,7 +193,7 @@ def lines_of(alignment: Alignment) -> list[str]:
     x, y, turn = alignment.motion
     residuals, missed = alignment.residuals, alignment.missed
     spread, doubt = _spread(alignment.known), ''
-    if not alignment.fits:
+    if missed > 0.1 * spread:
         doubt = (
             f'; warning: that is {missed / spread:.0%} of the {spread:.1f} m that they lie about '
             'their middle: are their times and metres those of the map?'
@@ -220,31 +215,6 @@ def lines_of(alignment: Alignment) -> list[str]:
             f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
         )
     return lines
-
-
-def align_onto(
-    kernel_map: KernelMap, other: KernelMap, scaled: bool = False
-) -> tuple[KernelMap, Alignment]:
-    """
-    Move a map into the frame of another one, by the images of both that have the same stamps.
-
-    `scaled`: also take over the metres of the other map. Poses are of one point of the robot in
-    both: poses of the other map are carried to the point of this one, where it is known. Raises
-    MapError for maps that share no images, also where stamps are the same by chance.
-    """
-    shared, ours, theirs = np.intersect1d(
-        kernel_map.stamps_ns, other.stamps_ns, return_indices=True
-    )
-    known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
-    found = None
-    if len(shared) >= FEWEST:
-        found = fit(shared, kernel_map.poses[ours], known, scaled)
-    if found is None or not found.fits:
-        raise MapError(
-            f'the maps share {len(shared)} stamps, of which no common frame follows: expected '
-            'maps of the same images; add the run of the one to the other by `kbr map extend`'
-        )
-    return move_map(kernel_map, found.motion, found.scale, other.aligned), found
 
 
 def point_of(kernel_map: KernelMap) -> FloatArray:
