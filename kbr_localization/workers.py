@@ -58,7 +58,8 @@ class Workers:
     def _in_processes(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         joblib = _import('joblib')
         warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
-        with joblib.parallel_config('loky', initializer=_prepare_worker, initargs=(os.getpid(),)):
+        backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
+        with joblib.parallel_config('loky', initializer=_prepare_worker, **backend):
             parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
         try:
             yield from parallel(joblib.delayed(work)(task) for task in tasks)
@@ -142,21 +143,16 @@ def shrinking_batches(items: Any, largest: int, jobs: int) -> list[Any]:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let linear algebra and OpenCV use one thread."""
-    cv2 = importlib.import_module('cv2')
+    cv2, limits = importlib.import_module('cv2'), nullcontext()
+    if importlib.util.find_spec('threadpoolctl'):  # an optional package
+        limits = importlib.import_module('threadpoolctl').threadpool_limits(1)
     before = cv2.getNumThreads()
     cv2.setNumThreads(1)
     try:
-        with _one_thread_of_linear_algebra():
+        with limits:
             yield
     finally:
         cv2.setNumThreads(before)
-
-
-def _one_thread_of_linear_algebra() -> Any:
-    try:
-        return importlib.import_module('threadpoolctl').threadpool_limits(1)
-    except ImportError:  # an optional package
-        return nullcontext()
 
 
 def _same(value: Any) -> Any:
@@ -179,7 +175,6 @@ def _prepare_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
     importlib.import_module('cv2').setNumThreads(1)
-    _one_thread_of_linear_algebra()
 
 
 def _import(name: str) -> Any:

@@ -1,6 +1,5 @@
 """Work in this process, in several, on a Dask cluster: the same results, failures in words."""
 
-import json
 from multiprocessing import parent_process
 import os
 import signal
@@ -116,51 +115,29 @@ def test_no_process_outlives_the_command(send, number, code, says):
         assert says is None or run.stderr.read() == says
 
 
-def wait_for(condition):
-    end = time.monotonic() + 180.0
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.fixture
-def cluster(tmp_path):
-    """Give the address of a scheduler on loopback and its two workers' processes."""
-    pytest.importorskip('distributed')
-    file, processes = tmp_path / 'scheduler.json', []
-
-    def start(name, *options):
-        command = (sys.executable, '-m', f'distributed.cli.dask_{name}', '--scheduler-file', file)
-        with (tmp_path / f'{name}{len(processes)}.log').open('w') as log:
-            words = map(str, (*command, *options, '--no-dashboard'))
-            processes.append(subprocess.Popen([*words], stdout=log, stderr=log, cwd=tmp_path))
-
-    start('scheduler', '--host', '127.0.0.1', '--port', 0)
-    try:
-        wait_for(file.exists)
-        for _ in range(2):
-            start('worker', '--nthreads', 1, '--no-nanny')
-        wait_for(lambda: 'Registered to' in (tmp_path / 'worker2.log').read_text())
-        yield json.loads(file.read_text())['address'], processes[1:]
-    finally:
-        for process in reversed(processes):
-            process.kill()
-            process.wait()
+def cluster():
+    """Give a scheduler on loopback with two processes as workers."""
+    distributed = pytest.importorskip('distributed')
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host='127.0.0.1', dashboard_address=None
+    ) as cluster:
+        yield cluster
 
 
 @pytest.mark.slow
 def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
-    address, dask_workers = cluster
     run = write_tiny_cold_run(tmp_path / 'run', frames=150)
     # a describer that leaves time to kill a worker in the middle
     settings = ('vision.descriptor=daisy', 'vision.words=50', 'vision.scale_up=false')
     slow = [word for setting in settings for word in ('--set', setting)]
     command = [*KBR, 'map', 'build', run, '--out', tmp_path / 'dask.h5', *slow]
     with (tmp_path / 'build.log').open('w') as log:
-        build = subprocess.Popen([*command, '--scheduler', address], stderr=log)
-    progress = (tmp_path / 'build.log').read_text
-    wait_for(lambda: 'learning the vocabulary: 1 of 1' in progress())
-    dask_workers[0].kill()
+        build = subprocess.Popen([*command, '--scheduler', cluster.scheduler_address], stderr=log)
+    progress, end = (tmp_path / 'build.log').read_text, time.monotonic() + 180.0
+    while 'learning the vocabulary: 1 of 1' not in progress() and time.monotonic() < end:
+        time.sleep(0.02)
+    os.kill(cluster.workers[0].pid, signal.SIGKILL)
     assert 'describing images: 150 of' not in progress(), 'killed too late'
     assert build.wait(timeout=360) == 0, progress()
     assert 'describing images: 150 of 150' in progress()
