@@ -2,7 +2,7 @@ from dataclasses import replace
 import json
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import coverage, run_errors, run_metrics, sharpness
+from kbr_localization.evaluation import run_errors, run_metrics
 from kbr_localization.evaluation.metrics import associate
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -103,8 +103,7 @@ def with_covariance(scale):
 @pytest.mark.parametrize('scale', [1.0, 0.5])
 def test_an_honest_covariance_covers_what_a_gaussian_covers_and_is_as_sharp(scale):
     run, trajectory = with_covariance(scale)
-    errors = run_errors(run, trajectory)
-    result = coverage(errors)
+    result = run_metrics(run_errors(run, trajectory))
     for prefix, freedom in (('', 2), ('heading_', 1)):
         for sigma, inside in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
             expected = chi2.cdf(scale**2 * chi2.ppf(inside, freedom), freedom)
@@ -112,27 +111,25 @@ def test_an_honest_covariance_covers_what_a_gaussian_covers_and_is_as_sharp(scal
             assert found == pytest.approx(expected, abs=0.01)
     stated = np.sqrt(trajectory.covariances[:, 0, 0] + trajectory.covariances[:, 1, 1])
     distances = np.hypot(*(trajectory.poses - run.poses)[:, :2].T)
-    assert sharpness(errors) == pytest.approx(stated.mean() / distances.mean(), rel=1e-6)
-    assert 1.12 * scale < sharpness(errors) < 1.27 * scale
-    assert run_metrics(errors)['sharpness'] == sharpness(errors)
+    assert result['sharpness'] == pytest.approx(stated.mean() / distances.mean(), rel=1e-6)
+    assert 1.12 * scale < result['sharpness'] < 1.27 * scale
 
 
 def test_unknown_covariances_and_those_of_zero_are_left_out_of_the_coverage():
     run, trajectory = with_covariance(1.0)
     trajectory.covariances[:15_000] = 9999.0 * np.eye(3)
-    result = coverage(run_errors(run, trajectory))
+    result = run_metrics(run_errors(run, trajectory))
     assert result['coverage_frames'] == 5_000
     assert result['coverage_2sigma'] == pytest.approx(0.9545, abs=0.02)
-    errors = run_errors(run, replace(run, covariances=np.zeros((len(run), 3, 3))))
-    assert coverage(errors)['coverage_frames'] == 0
-    assert sharpness(errors) is None
+    result = run_metrics(run_errors(run, replace(run, covariances=np.zeros((len(run), 3, 3)))))
+    assert (result['coverage_frames'], result['sharpness']) == (0, None)
 
 
 def test_nothing_is_inside_of_a_covariance_that_is_not_definite():
     run = straight_run()
     covariance = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     stated = np.broadcast_to(covariance, (len(run), 3, 3))
-    result = coverage(run_errors(run, replace(run, covariances=stated)))
+    result = run_metrics(run_errors(run, replace(run, covariances=stated)))
     assert result['coverage_frames'] == len(run)
     assert result['coverage_3sigma'] == 0
     assert result['heading_coverage_1sigma'] == 1

@@ -98,9 +98,13 @@ def run_errors(
         covariance = trajectory.covariances[estimate]
         variance = np.diagonal(covariance, axis1=1, axis2=2)
         known = answered & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
-        offset, deviation[known] = difference[known], np.sqrt(variance[known, :2].sum(axis=1))
-        surprise[known] = _mahalanobis_squared(offset[:, :2], covariance[known, :2, :2])
-        heading_surprise[known] = offset[:, 2] ** 2 / variance[known, 2]
+        deviation[known] = np.sqrt(variance[known, :2].sum(axis=1))
+        heading_surprise[known] = difference[known, 2] ** 2 / variance[known, 2]
+        surprise[known] = np.inf  # where the covariance is not definite
+        known[known] = np.linalg.det(covariance[known, :2, :2]) > 0.0
+        offset = difference[known, :2, np.newaxis]
+        squares = offset * np.linalg.solve(covariance[known, :2, :2], offset)
+        surprise[known] = squares.sum(axis=(1, 2))
     said = np.array([status == 'localized' for status in trajectory.statuses])
     return RunErrors(
         stamps_ns=reference.stamps_ns,
@@ -125,6 +129,14 @@ def run_metrics(errors: RunErrors) -> Metrics:
     run's travel if that is less; `rmse_once_below_1m_m` and `lost_fraction_once_below_1m` are over
     all frames from there on. `wrong_called_localized`: fraction of the answers more than `LOST_M`
     off that were called localized.
+
+    `coverage_…`: fraction of the estimates whose truth lies inside of their own k sigma region,
+    which holds as much probability as k standard deviations of one Gaussian variable (68.3, 95.4,
+    99.7%): an ellipse for the position, an interval for the heading (`heading_coverage_…`);
+    `coverage_frames` counts those with a known covariance. `sharpness`: mean stated standard
+    deviation of the position over the mean error of these frames, since any covariance that is
+    wide enough covers: 1.13 where errors are Gaussian, as stated and as large in all directions,
+    up to 1.25 along one line.
     """
     metrics: Metrics = {
         'frames': int(errors.position_m.size),
@@ -147,47 +159,23 @@ def run_metrics(errors: RunErrors) -> Metrics:
     rest = errors.position_m[below:] if below is not None else np.zeros(0)
     wrong = (errors.estimate >= 0) & errors.lost
     told = said.size and wrong.any()
-    return metrics | {
+    metrics |= {
         'rmse_once_below_1m_m': _rmse(rest),
         'lost_fraction_once_below_1m': float(np.mean(rest > LOST_M)) if rest.size else None,
         'wrong_called_localized': float(np.mean(said[wrong])) if told else None,
-        'sharpness': sharpness(errors),
-        **coverage(errors),
     }
-
-
-def sharpness(errors: RunErrors) -> float | None:
-    """
-    Mean stated standard deviation of the position over the mean error of the same frames.
-
-    Coverage alone is had by any covariance that is wide enough. The root of the trace of the
-    covariance is 1.13 times the mean error where this is Gaussian, as stated and as large in all
-    directions, and up to 1.25 times where it is along one line. None without errors or stated
-    covariances.
-    """
     known = ~np.isnan(errors.stated_m)
     error = float(errors.position_m[known].mean()) if known.any() else 0.0
-    return float(errors.stated_m[known].mean()) / error if error > 0.0 else None
-
-
-def coverage(errors: RunErrors) -> Metrics:
-    """
-    Fraction of the estimates whose truth lies inside of their own 1, 2 and 3 sigma regions.
-
-    A k sigma region holds as much probability as k standard deviations of one Gaussian variable
-    (68.3, 95.4, 99.7%): an ellipse for the position (`coverage_…`), an interval for the heading
-    (`heading_coverage_…`). Estimates without a covariance or with an unknown one are left out;
-    `coverage_frames` counts the rest.
-    """
-    position = errors.position_surprise[~np.isnan(errors.position_surprise)]
-    heading = errors.heading_surprise[~np.isnan(errors.heading_surprise)]
-    result: Metrics = {'coverage_frames': int(position.size)}
-    for prefix, surprise, freedom in (('', position, 2), ('heading_', heading, 1)):
+    metrics['sharpness'] = float(errors.stated_m[known].mean()) / error if error else None
+    metrics['coverage_frames'] = int(known.sum())
+    for name, surprise, freedom in (
+        ('coverage', errors.position_surprise[known], 2),
+        ('heading_coverage', errors.heading_surprise[known], 1),
+    ):
         for sigma in (1, 2, 3):
-            rim = sigma_region(sigma, freedom)
-            inside = float(np.mean(surprise <= rim)) if surprise.size else None
-            result[f'{prefix}coverage_{sigma}sigma'] = inside
-    return result
+            inside = surprise <= sigma_region(sigma, freedom)
+            metrics[f'{name}_{sigma}sigma'] = float(inside.mean()) if known.any() else None
+    return metrics
 
 
 def below_1m_from(errors: RunErrors) -> int | None:
@@ -202,16 +190,6 @@ def below_1m_from(errors: RunErrors) -> int | None:
     losses = np.concatenate([[0], np.cumsum(errors.lost)])
     held = (losses[until] == losses[: errors.lost.size]) & (end <= total + 1e-6)
     return int(np.argmax(held)) if np.any(held) else None
-
-
-def _mahalanobis_squared(offset: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Shapes: (n, 2) and (n, 2, 2) -> (n,); infinite where the covariance is not definite."""
-    (xx, xy), (_, yy) = np.moveaxis(covariance, 0, -1)
-    x, y = offset.T
-    determinant = xx * yy - xy**2
-    adjugate_form = yy * x**2 - 2.0 * xy * x * y + xx * y**2
-    definite = determinant > 0.0
-    return np.where(definite, adjugate_form / np.where(definite, determinant, 1.0), np.inf)
 
 
 def _rmse(values: FloatArray) -> float | None:
