@@ -30,7 +30,7 @@ def simulate(steps, seed):
     return x, x + 0.4 * rng.normal(size=x.shape)
 
 
-x, y = simulate(401, 0)
+x, y = simulate(251, 0)
 states, observed = simulate(60, 1)
 kernel_x = GaussianKernel(0.1, normalised=False)
 kernel_y = GaussianKernel(0.4, normalised=False)
