@@ -14,6 +14,8 @@ import enum
 from operator import itemgetter
 import threading
 import time
+import traceback
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
@@ -24,10 +26,12 @@ from kbr_localization.datasets.tracks import (
     PAUSE,
     PAUSE_PERIODS,
 )
-from kbr_localization.errors import RosError
+from kbr_localization.errors import KbrError, RosError
 import numpy as np
 
 SECOND = 1_000_000_000
+WAKE_SECONDS = 0.2
+"""How long a node or a worker may take to notice that it shall stop."""
 MAX_GAP_NS = 2 * SECOND
 """No interpolation between samples that are further apart."""
 
@@ -264,14 +268,17 @@ class ImageQueue:
 
 class Feed:
     """
-    What callbacks hand in at any time, and what one worker takes from it; thread-safe.
+    What callbacks hand in at any time, and the thread that works on it, between start and stop.
 
     `buffer`, `queue`: odometry and images, used with `news` held. `odometry_counts`: samples by
-    what became of them.
+    what became of them. `log`: called with level and text.
     """
 
-    def __init__(self, buffer: OdometryBuffer, queue: ImageQueue) -> None:
-        self.buffer, self.queue, self.news = buffer, queue, threading.Condition()
+    def __init__(
+        self, buffer: OdometryBuffer, queue: ImageQueue, log: Callable[[str, str], None]
+    ) -> None:
+        self.buffer, self.queue, self._log = buffer, queue, log
+        self.news, self._ends = threading.Condition(), threading.Event()
         self._failures, self.odometry_counts = Counter[str](), Counter[str]()
 
     @property
@@ -301,6 +308,39 @@ class Feed:
             self.queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
             self.news.notify()
 
+    def start(self, publish: Callable[[Any], None]) -> None:
+        """Call `work` in a thread, and `publish` with each result."""
+        self._ends.clear()
+        self._thread = threading.Thread(target=self._run, args=(publish,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread finish what it is doing and end."""
+        self._ends.set()
+        self._thread.join()
+
+    def work(self, timeout: float) -> Any:
+        """Do what there is to do, waiting for it at most `timeout` seconds; None: no result."""
+        raise NotImplementedError
+
+    def recover_from_error(self) -> None:
+        """Be able to work on after an unexpected error: a bug must not end a node."""
+        raise NotImplementedError
+
     def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
         """React to a sample, with `news` held."""
         raise NotImplementedError
+
+    def _run(self, publish: Callable[[Any], None]) -> None:
+        while not self._ends.is_set():
+            try:
+                result = self.work(WAKE_SECONDS)
+                if result is not None:
+                    publish(result)
+            except KbrError as error:
+                self._log('error', str(error))
+                self._ends.wait(WAKE_SECONDS)
+            except Exception:
+                self._log('error', f'internal error, restarting:\n{traceback.format_exc()}')
+                self.recover_from_error()
+                self._ends.wait(WAKE_SECONDS)

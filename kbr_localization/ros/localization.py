@@ -18,7 +18,7 @@ from kbr_localization.ros.inputs import Inputs, TransformListener
 from kbr_localization.ros.maps import GrowingMap, MapInUse, read_map
 from kbr_localization.ros.outputs import Outputs
 from kbr_localization.ros.parameters import Settings
-from kbr_localization.ros.running import format_counts, NodeLogger, Worker
+from kbr_localization.ros.running import format_counts, NodeLogger
 from kbr_localization.ros.saved_pose import pose_file, recent_pose, save_pose, SavedPose
 from kbr_localization.ros.session import Answer, GivenPose, Session
 import numpy as np
@@ -53,27 +53,24 @@ class Localization:
         self.session = Session(self._make_tracker, config, log, transforms.forget, start, saved)
         self.inputs = Inputs(node, config, self.session, log, listener, transforms.send)
         self._reporter: Reporter | None = None
-        self._worker: Worker | None = None
 
     def start(self) -> None:
         """Begin to work."""
         if self.settings.config.always_reset_initial_pose:
             self.session.forget_belief()
         self._reporter = Reporter(self._node, self, self._log)
-        self._worker = Worker(self.session, self._publish, self._log)
-        self._worker.start()
+        self.session.start(self._publish)
         self.inputs.active = True
 
     def stop(self) -> None:
         """Stop working, keeping the belief; save pose and map."""
         self.inputs.stop()
-        if self._worker is None or self._reporter is None:
+        if self._reporter is None:
             return
-        self._worker.stop()
+        self.session.stop()
         self.outputs.transforms.forget()
         self._reporter.destroy()
-        self._worker = self._reporter = None
-        session = self.session
+        self._reporter, session = None, self.session
         session.queue.clear('when the node was deactivated')
         session.do_requests()
         if self.settings.config.save_pose_rate > 0.0 and session.last is not None:

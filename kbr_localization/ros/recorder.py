@@ -57,7 +57,7 @@ from kbr_localization.ros.diagnostics import (
 from kbr_localization.ros.inputs import Inputs, subscribe, TransformListener
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
-from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
+from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -96,9 +96,8 @@ class RecordingSession(Feed):
         self._longest_ns = round(config.max_pose_age * SECOND)
         # every image may be one too many, none is more urgent than another
         queue = ImageQueue(config.image_queue, config.image_queue)
-        super().__init__(OdometryBuffer(20 * SECOND + 2 * self._longest_ns), queue)
-        self.config, self._recording = config, recording
-        self._log, self._encode = log, encode
+        super().__init__(OdometryBuffer(20 * SECOND + 2 * self._longest_ns), queue, log)
+        self.config, self._recording, self._encode = config, recording, encode
         self._needs_poses = config.pose_type != 'none'
         recording.set_poses(known=self._needs_poses)
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
@@ -296,16 +295,15 @@ class RecorderNode(ParameterNode):
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._path = PoseArray()
         self._reporter = StatusPublisher(self, self._report)
-        self._worker = Worker(self.session, self._show, self._log)
         self._inputs.active = True
-        self._worker.start()
+        self.session.start(self._show)
         verb = 'going on with' if self._recording.count else 'recording into'
         self.get_logger().info(f'{verb} {self.config.out}: {self._recording.count} images so far')
 
     def close(self) -> None:
         """Stop recording and complete the run."""
         self._inputs.stop()
-        self._worker.stop()
+        self.session.stop()
         try:
             self.session.close()
         finally:

@@ -10,18 +10,16 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import Any
 
 from kbr_localization.errors import KbrError, RosError
+from kbr_localization.ros.buffers import WAKE_SECONDS
 import numpy as np
 import rclpy
 from rclpy.executors import SingleThreadedExecutor, TimeoutException
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-WAKE_SECONDS = 0.2
-"""How long a node or a worker may take to notice that it shall stop."""
 NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
 """Also 1e-05 and 640x480, but not the end of a name: cam0 and cam1 are two cameras."""
 
@@ -139,43 +137,3 @@ class NodeLogger:
 def format_counts(counts: Mapping[str, int]) -> str:
     """List counts by reason, as in `3 too old, 1 broken image`; `none` without any."""
     return ', '.join(f'{count} {reason}' for reason, count in counts.items()) or 'none'
-
-
-class Worker:
-    """
-    Call `work(timeout)` of a session in a thread, and `publish` with each result, until stopped.
-
-    An unexpected error is logged, and `session.recover_from_error` is called: a bug must not end
-    the localization.
-    """
-
-    def __init__(
-        self, session: Any, publish: Callable[[Any], None], log: Callable[[str, str], None]
-    ) -> None:
-        self._session, self._publish, self._log = session, publish, log
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name='worker', daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Let the thread finish what it is doing and end."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                result = self._session.work(WAKE_SECONDS)
-                if result is not None:
-                    self._publish(result)
-            except KbrError as error:
-                self._log('error', str(error))
-                self._stop.wait(WAKE_SECONDS)
-            except Exception:
-                self._log('error', f'internal error, restarting:\n{traceback.format_exc()}')
-                self._session.recover_from_error()
-                self._stop.wait(WAKE_SECONDS)

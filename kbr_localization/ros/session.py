@@ -97,8 +97,9 @@ class Session(Feed):
         super().__init__(
             OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
             ImageQueue(config.image_queue, config.image_backlog),
+            log,
         )
-        self._make_tracker, self._config, self._log = make_tracker, config, log
+        self._make_tracker, self._config = make_tracker, config
         self._on_reset, self._start, self._saved = on_reset, start, saved
         self._requests: deque[Callable[[], None]] = deque()
         self._given: GivenPose | None = None
