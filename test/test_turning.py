@@ -1,16 +1,12 @@
 """Turns of a camera by points that are followed, and what they make of an odometry."""
 
-from dataclasses import replace
-
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.odometry_model import correct_headings, follow_images
 from kbr_localization.vision.turning import (
-    disagreement,
-    find_view,
+    find_views,
     follow,
-    Points,
     robust_line,
     small,
     turned,
@@ -40,7 +36,7 @@ def seen(turns, rng, count=60, walking=0.0, aside=0.0):
         both = np.concatenate([FOCAL * before + AHEAD, FOCAL * after + AHEAD], axis=1)
         inside = np.abs(both).max(axis=1) < 0.6
         flows.append((both + rng.normal(size=both.shape) * NOISE)[inside].astype(np.float32))
-    return Points(flows)
+    return flows
 
 
 def drive(rng, images=400, bend=0.12):
@@ -66,31 +62,33 @@ def test_the_view_and_the_turns_are_found_whoever_walks():
     rng = np.random.default_rng(0)
     turns = drive(rng)
     points = seen(turns, rng)
-    view = find_view(points, turns, np.full(len(turns), STEP))
+    view, _ = find_views(points, steps_of(turns))
     assert view.focal == pytest.approx(FOCAL, rel=0.02)
     np.testing.assert_allclose(view.ahead, AHEAD, atol=0.004)
-    np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
-    walking = seen(turns, rng, walking=0.6)
-    near = turned(walking, view, turns + rng.normal(size=len(turns)) * 0.003)
+    np.testing.assert_allclose(turned(points, steps_of(turns), view).angle, turns, atol=0.005)
+    told = turns + rng.normal(size=len(turns)) * 0.003
+    near = turned(seen(turns, rng, walking=0.6), steps_of(told), view)
     np.testing.assert_allclose(near.angle, turns, atol=0.01)
     assert np.median(near.share) < 0.7
 
 
 def test_a_turn_is_where_its_points_agree_by_cauchys_law():
     rng = np.random.default_rng(8)
-    points, view = seen(drive(rng, 6), rng), View(FOCAL, AHEAD)
-    found = turned(points, view)
-    for pair in range(6):
-        x, y, x_after, y_after = ((points.flows[pair] - np.tile(AHEAD, 2)) / FOCAL).T
+    turns = drive(rng, 6)
+    flows, view = seen(turns, rng), View(FOCAL, AHEAD)
+    found = turned(flows, steps_of(turns), view)
+    for pair, flow in enumerate(flows):
+        x, y, x_after, y_after = ((flow - np.tile(AHEAD, 2)) / FOCAL).T
         told = np.abs(y) > 0.02
         angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))[told]
         spread = (0.3 / 320 / FOCAL * np.sqrt(2.0 + 2.0 * (x / y) ** 2))[told]
-        missed = np.mean(np.log1p(((angle - found.angle[pair]) / spread) ** 2))
-        assert disagreement(points, view)[pair] == pytest.approx(missed)
-        for aside in (-1e-3, 1e-3):
-            other = np.mean(np.log1p(((angle - found.angle[pair] - aside) / spread) ** 2))
-            assert other > missed
-        assert found.agreeing[pair] == np.sum(np.abs(angle - found.angle[pair]) / spread < 5.0)
+        missed, *others = (
+            (angle - found.angle[pair] - aside) / spread for aside in (0.0, -1e-3, 1e-3)
+        )
+        assert all(np.log1p(other**2).sum() > np.log1p(missed**2).sum() for other in others)
+        information = np.sum(1.0 / (1.0 + missed**2) / spread**2)
+        assert found.deviation[pair] == pytest.approx(information**-0.5)
+        assert found.agreeing[pair] == np.sum(np.abs(missed) < 5.0)
         assert found.share[pair] == pytest.approx(found.agreeing[pair] / len(angle))
 
 
@@ -100,12 +98,12 @@ def test_a_camera_beside_the_wheels_is_found(offset, bend):
     rng = np.random.default_rng(5)
     turns = drive(rng, bend=bend)
     # the wheels' point lies ahead of the camera and goes straight; the camera swings out
-    points = replace(seen(turns, rng, aside=-offset * turns), twists=steps_of(turns))
-    view = find_view(points, turns, np.full(len(turns), STEP), beside=True)
+    points = seen(turns, rng, aside=-offset * turns)
+    _, view = find_views(points, steps_of(turns))
     assert view.deviation < 0.02
     assert view.offset == pytest.approx(offset, abs=0.02)
     assert view.focal == pytest.approx(FOCAL, rel=0.01)
-    np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
+    np.testing.assert_allclose(turned(points, steps_of(turns), view).angle, turns, atol=0.005)
 
 
 def test_drift_and_slips_are_taken_out():
@@ -129,8 +127,8 @@ def test_a_run_of_too_few_points_leaves_the_others_corrected_and_has_their_drift
     run = np.repeat([0, 1], [401, images + 1])
     true, points = se2.chain(np.zeros(3), steps_of(turns)), seen(turns, rng)
     blind = np.arange(len(turns)) >= 400 if dark else np.arange(len(turns)) == 400
-    flows = [flow[: 0 if dark else None] for flow, dark in zip(points.flows, blind, strict=True)]
-    _, found = corrected(steps_of(turns + 0.02 * STEP), Points(flows), run)
+    flows = [flow[: 0 if dark else None] for flow, dark in zip(points, blind, strict=True)]
+    _, found = corrected(steps_of(turns + 0.02 * STEP), flows, run)
     assert found.drift == pytest.approx(0.02, abs=2e-3)
     for number in range(2):
         ours, theirs = (poses[run == number] for poses in (found.odometry, true))
@@ -154,7 +152,7 @@ def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
     before = rng.uniform(-0.5, 0.5, (100, 60, 2))
     after = before + [shift, 0.0] + rng.normal(size=before.shape) * NOISE
     flows = list(np.concatenate([before, after], axis=2).astype(np.float32))
-    odometry, found = corrected(steps_of(turns), Points(flows))
+    odometry, found = corrected(steps_of(turns), flows)
     np.testing.assert_array_equal(found.odometry, odometry)
 
 
@@ -163,9 +161,8 @@ def test_a_camera_that_is_upside_down_tells_nothing(sides):
     """It sees all turns the other way, and so does one whose driver mirrors its images."""
     rng = np.random.default_rng(9)
     turns = drive(rng)
-    points = seen(turns, rng)
-    other = replace(points, flows=[flow * np.float32(sides) for flow in points.flows])
-    odometry, found = corrected(steps_of(turns + 0.02 * STEP), other)
+    points = [flow * np.float32(sides) for flow in seen(turns, rng)]
+    odometry, found = corrected(steps_of(turns + 0.02 * STEP), points)
     assert found.view is None
     np.testing.assert_array_equal(found.odometry, odometry)
 

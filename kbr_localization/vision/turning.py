@@ -11,24 +11,23 @@ ICRA 2009, with all points in place of one). A camera that also moves sideways s
 that is turned towards its motion.
 
 The camera is calibrated from these points and the odometry. The focus of expansion is the image
-point about which the tracked points agree best on straight segments. The focal length makes the
-camera's turns equal to the odometry's. A camera that is mounted ahead of the odometry's point
-swings out in turns: its offset is the one with which the points agree best (extrinsic calibration
-from odometry; Censi, Franchi, Marchionni and Oriolo, T-RO 2013, do it from scans).
+point about which the tracked points agree best on straight ways. The focal length makes the
+camera's turns equal to the odometry's, which may drift per metre. A camera that is mounted ahead
+of the odometry's point swings out in turns: its offset is the one with which the points agree best
+(extrinsic calibration from odometry; Censi, Franchi, Marchionni and Oriolo, T-RO 2013, do it from
+scans).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import Image, load, LoadableImage, to_grey
-from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
@@ -39,10 +38,8 @@ Indices = NDArray[np.intp]
 WIDTH = 320
 """Columns of the small images."""
 FEWEST = 10
-"""Points that determine a turn."""
-_BLOCK = 256  # pairs whose points are computed with at a time, so that they stay in the cache
-_TURNING = 0.03  # radians between two images, of a turn
-_ENOUGH_TURNS = 10
+"""Points that determine a turn, and turns that determine a focal length or an offset."""
+_STRAIGHT, _TURNING = 0.02, 0.03  # radians between two images, at most and at least
 
 
 @dataclass(frozen=True)
@@ -52,18 +49,14 @@ class View:
 
     `unlike`: median relative difference between the camera's turns and the odometry's. `offset`:
     metres by which the odometry's point lies ahead of the camera, and its standard `deviation`,
-    infinite where it is unknown.
+    infinite where it is unknown; None for a camera that moves on arcs in turns.
     """
 
     focal: float
     ahead: FloatArray
-    unlike: float = 0.0
-    offset: float = 0.0
+    offset: float | None = None
     deviation: float = np.inf
-
-    def scaled(self, scale: float) -> View:
-        """Return a view whose turns are `scale` times as large."""
-        return replace(self, focal=float(np.clip(self.focal / max(scale, 1e-3), 0.2, 4.0)))
+    unlike: float = 0.0
 
 
 class Turns(NamedTuple):
@@ -79,61 +72,74 @@ class Turns(NamedTuple):
     agreeing: Indices
     share: FloatArray
 
-    def some(self, pairs: Indices) -> Turns:
-        """Select pairs."""
-        return Turns._make(values[pairs] for values in self)
 
-
-@dataclass(frozen=True)
-class Points:
+class _Points(NamedTuple):
     """
-    Points of p pairs of images: `flows` (k, 4), one for each pair.
+    Points that were followed between the images of p pairs, and the odometry's motion.
 
-    `twists`: (p, 3) metres ahead and to the left and radians by which an odometry moved between
-    the images of each pair, NaN where it tells nothing; None for a camera that moves on arcs.
+    `places`: (n, 4), see `Flow`. `pair`: (n,) of each point. `twists`: (p, 3), see `turned`.
     """
 
-    flows: Sequence[Flow]
-    twists: FloatArray | None = None
+    places: FloatArray
+    pair: Indices
+    twists: FloatArray
 
-    def some(self, pairs: Indices) -> Points:
-        """Select pairs."""
-        twists = None if self.twists is None else self.twists[pairs]
-        return Points([self.flows[pair] for pair in pairs.tolist()], twists)
+    @staticmethod
+    def of(flows: Sequence[Flow], twists: FloatArray) -> _Points:
+        """Join the points (k, 4) of each pair."""
+        pair = np.repeat(np.arange(len(flows)), [len(flow) for flow in flows])
+        return _Points(np.concatenate([np.zeros((0, 4)), *flows]), pair, twists)
 
-    @cached_property
-    def sizes(self) -> Indices:
-        """Points (p,) of each pair."""
-        return np.array([len(flow) for flow in self.flows], dtype=np.intp)
+    def sums(self, values: NDArray[Any]) -> FloatArray:
+        """Sum values (n,) of the points of each pair: (p,)."""
+        return np.bincount(self.pair, values, len(self.twists)).astype(np.float64)
 
-    @cached_property
-    def blocks(self) -> list[FloatArray]:
+    def agreed(self, view: View) -> tuple[FloatArray, FloatArray, FloatArray]:
         """
-        Points (4, k, b) of `_BLOCK` pairs each: a column per pair, padded with NaN.
+        Angles (n,) by each point, their standard deviations (n,), and turns (p,) they agree on.
 
-        Sums over columns are much faster than sums by the number of the pair.
+        A deviation, by the tracking noise, is infinite for a point that tells nothing.
         """
-        blocks = []
-        for flows in batches(self.flows, _BLOCK):
-            block = np.full((4, max(1, *map(len, flows)), len(flows)), np.nan)
-            for column, flow in enumerate(flows):
-                block[:, : len(flow), column] = flow.T
-            blocks.append(block)
-        return blocks
-
-    def aside(self, offset: float) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """
-        Sideways motion (p,) per metre ahead, beyond an arc, of a camera at an offset.
-
-        `offset`: metres by which the odometry's point lies ahead of it. Zero for steps that are
-        mostly a turn; also returns which are not (p,).
-        """
-        if self.twists is None:
-            return np.zeros(len(self.flows)), np.ones(len(self.flows), dtype=np.bool_)
         ahead, left, turn = self.twists.T
-        left = left - offset * turn
-        known = np.asarray(np.abs(left) < 0.5 * np.abs(ahead))
-        return np.divide(left, ahead, out=np.zeros(len(ahead)), where=known), known
+        # an offset that is not known well would bend arcs
+        arcs = view.offset is None
+        left = np.where(np.abs(turn) < _STRAIGHT, left, 0.0) if arcs else left - view.offset * turn
+        # a step that is mostly a turn has no direction
+        moving = np.abs(left) < 0.5 * np.abs(ahead)
+        aside = np.divide(left, ahead, out=np.zeros(len(ahead)), where=moving)[self.pair]
+        x, y, x_after, y_after = ((self.places - np.tile(view.ahead, 2)) / view.focal).T
+        # in a camera that looks along its motion
+        away, away_after, longer = 1.0 - aside * x, 1.0 - aside * x_after, np.hypot(1.0, aside)
+        x, x_after = (x + aside) / away, (x_after + aside) / away_after
+        y, y_after = y * longer / away, y_after * longer / away_after
+        # points level with where the camera moves to tell nothing
+        known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
+        y, y_after = np.where(known, (y, y_after), 1.0)
+        angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
+        noise = 0.3 / WIDTH / view.focal  # deviation of a followed point
+        variance = np.where(known, 2.0 * noise**2 * (1.0 + (x / y) ** 2), np.inf)
+        # their location by Cauchy's law
+        found = np.nan_to_num(turn)
+        for _ in range(8):
+            weight = 1.0 / (variance + (angle - found[self.pair]) ** 2)
+            found = self.sums(weight * angle) / np.maximum(self.sums(weight), 1e-9)
+        return angle, np.sqrt(variance), found
+
+    def disagreement(self, view: View) -> FloatArray:
+        """Mean loss (p,) of the points of each pair, 0 without points."""
+        angle, spread, turn = self.agreed(view)
+        total = self.sums(np.log1p(((angle - turn[self.pair]) / spread) ** 2))
+        return total / np.maximum(self.sums(np.isfinite(spread)), 1.0)
+
+    def scaled(self, view: View) -> tuple[View, FloatArray]:
+        """Fit focal length and drift to the odometry's turns; also return what is left (p,)."""
+        turns, seen = self.twists[:, 2], self.agreed(view)[2]
+        columns = np.column_stack([seen, np.hypot(self.twists[:, 0], self.twists[:, 1])])
+        noise = 0.005 + 0.1 * np.abs(turns)  # radians
+        (scale, drift), _ = robust_line(columns / noise[:, np.newaxis], turns / noise)
+        focal = float(np.clip(view.focal / max(scale, 1e-3), 0.2, 4.0))
+        # a camera that is upside down turns the other way, for which there is no focal length
+        return replace(view, focal=focal), turns - columns @ [view.focal / focal, drift]
 
 
 def small(image: Image) -> Image:
@@ -169,202 +175,90 @@ def follow(first: Image, second: Image) -> Flow:
     return np.asarray(both / WIDTH, dtype=np.float32)
 
 
-def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
+def turned(flows: Sequence[Flow], twists: FloatArray, view: View) -> Turns:
     """
     Find how far the camera turned between the images of each pair.
 
-    `near`: (p,) turns by an odometry. Where points agree on several turns, as on people who walk,
-    the nearest one to it is found, else the one nearest to the median. NaN for pairs with too few
-    points.
+    `twists`: (p, 3) motion between the images by an odometry, in metres ahead and to the left and
+    radians, NaN where there is none. Where points agree on several turns, as on people who walk,
+    the nearest one to the odometry's is found. NaN for pairs with too few points.
     """
-    blocks = [np.zeros((4, 0))]
-    for angle, spread, size, found in _agreements(points, view, near):
-        missed = np.abs(angle - found) / spread
-        information = np.sum(1.0 / (1.0 + missed**2) / spread**2, axis=0)
-        agreeing = np.count_nonzero((missed < 5.0) & np.isfinite(spread), axis=0)
-        known = np.where(size < FEWEST, np.nan, found)
-        blocks.append(np.stack([known, information, agreeing, agreeing / np.maximum(size, 1)]))
-    found, information, agreeing, share = np.concatenate(blocks, axis=1)
-    information[np.isnan(found)] = np.nan
+    points = _Points.of(flows, twists)
+    angle, spread, turn = points.agreed(view)
+    known = np.isfinite(spread)
+    missed = (angle - turn[points.pair]) / spread
+    size, agreeing = points.sums(known), points.sums(known & (np.abs(missed) < 5.0))
+    information = points.sums(1.0 / (1.0 + missed**2) / spread**2)
     deviation = 1.0 / np.sqrt(np.maximum(information, 1e-9))
-    return Turns(found, deviation, agreeing.astype(np.intp), share)
+    turn, deviation = np.where(size < FEWEST, np.nan, (turn, deviation))
+    return Turns(turn, deviation, agreeing.astype(np.intp), agreeing / np.maximum(size, 1))
 
 
-def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
-    """How much the points of each pair (p,) disagree about a turn; NaN without points."""
-    blocks = [np.zeros(0)]
-    for angle, spread, size, found in _agreements(points, view, near):
-        total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
-        blocks.append(np.where(size > 0, total / np.maximum(size, 1), np.nan))
-    return np.concatenate(blocks)
-
-
-def _agreements(
-    points: Points, view: View, near: FloatArray | None
-) -> Iterator[tuple[FloatArray, FloatArray, Indices, FloatArray]]:
+def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
     """
-    Yield angles (k, b) of points of b pairs, their deviations, numbers (b,) of them, turns (b,).
+    Calibrate a camera by an odometry: as one that moves on arcs, and as one beside the odometry.
 
-    A deviation, by the tracking noise, is infinite where a point is missing or tells nothing.
+    See `turned` for the arguments. Both are the same where too few turns tell the offset.
     """
-    every, _ = points.aside(view.offset)
-    for number, block in enumerate(points.blocks):
-        pairs = slice(number * _BLOCK, (number + 1) * _BLOCK)
-        aside, centre = every[pairs], np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
-        x, y, x_after, y_after = (block - centre) / view.focal
-        x, y = _rotated(x, y, aside)
-        x_after, y_after = _rotated(x_after, y_after, aside)
-        # points level with where the camera moves to tell nothing
-        known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
-        y = np.where(known, y, np.nan)
-        angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
-        following = 0.3 / WIDTH  # deviation of a followed point, in widths
-        spread = following / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
-        angle, spread = np.where(known, angle, 0.0), np.where(known, spread, np.inf)
-        size = np.count_nonzero(known, axis=0)
-        ordered = np.sort(np.where(known, angle, np.inf), axis=0)
-        found = np.where(size > 0, ordered[size // 2, np.arange(len(size))], 0.0)  # the median
-        if near is not None:
-            found = np.where(np.isfinite(near[pairs]), near[pairs], found)
-        yield angle, spread, size, _agreed(angle, spread, found)
-
-
-def _rotated(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rotate points (k, b) into cameras that look along their motion, `aside` (b,)."""
-    away = 1.0 - aside * x
-    return (x + aside) / away, y * np.sqrt(1.0 + aside**2) / away
-
-
-def _agreed(angle: FloatArray, spread: FloatArray, found: FloatArray) -> FloatArray:
-    """Location (b,) of angles (k, b) by Cauchy's law, from `found` (b,) on."""
-    variance, weight = spread**2, np.empty_like(spread)
-    for _ in range(8):
-        # weight = 1 / (variance + (angle - found)^2), without further arrays: here time goes
-        np.subtract(angle, found, out=weight)
-        np.square(weight, out=weight)
-        weight += variance
-        np.reciprocal(weight, out=weight)
-        total = weight.sum(axis=0)
-        weight *= angle
-        found = weight.sum(axis=0) / np.maximum(total, 1e-9)
-    return found
-
-
-def find_view(points: Points, turns: FloatArray, metres: FloatArray, beside: bool = False) -> View:
-    """
-    Calibrate a camera by the odometry's turns (p,) and distances (p,) between pairs of images.
-
-    The odometry may drift per metre; it is NaN where there is none. `beside`: also estimate the
-    camera's offset from the odometry's point.
-    """
-    moving, usual = metres > 0.5 * np.nanmedian(metres), np.abs(turns) < 0.5
-    straight = _examples(points, moving & (np.abs(turns) < 0.02))
-    bends = _examples(points, moving & (np.abs(turns) > _TURNING) & usual)
-    use = np.flatnonzero(usual)
-    around, own = points.some(use), np.searchsorted(use, bends)
-    turns, metres = turns[use], metres[use]
+    metres, turns = np.hypot(twists[:, 0], twists[:, 1]), np.abs(twists[:, 2])
+    usable = (metres > 0.5 * np.nanmedian(metres)) & (turns < 0.5)
+    usable &= np.array([len(flow) >= 2 * FEWEST for flow in flows])
+    straight, turning = (_some(usable & which) for which in (turns < _STRAIGHT, turns > _TURNING))
+    chosen = np.concatenate([straight, turning])
+    points = _Points.of([flows[pair] for pair in chosen], twists[chosen])
+    ways, bends = np.split(np.arange(len(chosen)), [len(straight)])
     view = View(0.7, np.zeros(2))  # 71 degrees wide
-    for _ in range(3):
-        view = _ahead(points.some(straight), view)
-        view, drift = _compared(around, view, turns, metres)
-        if beside and len(bends) >= _ENOUGH_TURNS:
-            view = _offset(points.some(bends), view, turns[own] - drift * metres[own])
-            view, _ = _compared(around, view, turns, metres)
-    return view
+    for _ in range(2 if len(chosen) else 0):
+        view = _with_focus(points, ways, view)
+        view, left = points.scaled(view)
+    if len(bends) < FEWEST:
+        return view, view
+    unlike = float(np.median(np.abs(left / points.twists[:, 2])[bends]))
+    view = replace(view, unlike=unlike)
+    return view, _with_offset(points, bends, view)
 
 
-def _examples(points: Points, which: NDArray[np.bool_]) -> Indices:
-    """Choose pairs with many points, spread over all."""
-    pairs = np.flatnonzero(which & (points.sizes >= 2 * FEWEST))
+def _some(which: NDArray[np.bool_]) -> Indices:
+    """Choose pairs, spread over all."""
+    pairs = np.flatnonzero(which)
     spread = np.linspace(0, max(len(pairs) - 1, 0), min(250, len(pairs)))
     return np.asarray(pairs[np.unique(spread.astype(np.intp))])
 
 
-def _compared(
-    points: Points, view: View, turns: FloatArray, metres: FloatArray
-) -> tuple[View, float]:
-    """Fit the focal length to the odometry's turns; also return the odometry's drift."""
-    seen = turned(points, view, turns).angle
-    have = np.isfinite(seen)
-    wide = have & (np.abs(turns) > _TURNING)
-    if wide.sum() < _ENOUGH_TURNS:
-        return view, 0.0
-    # turns err more than straight ways do, which would outvote them
-    narrow, scale, drift = have & ~wide, 1.0, 0.0
-    for _ in range(3):
-        if narrow.any():
-            drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
-        scale = _slope(seen[wide], (turns - drift * metres)[wide])
-    found = view.scaled(scale)
-    # a camera that is upside down turns the other way, for which there is no focal length
-    left = turns - view.focal / found.focal * seen - drift * metres
-    unlike = float(np.median(np.abs(left[wide] / turns[wide])))
-    return replace(found, unlike=unlike), drift
-
-
-def _ahead(points: Points, view: View) -> View:
-    """Find the focus of expansion, about which the points of each pair agree best."""
-    if not points.sizes.any():
-        return view
+def _with_focus(points: _Points, ways: Indices, view: View) -> View:
+    """Find the focus of expansion, about which the points of straight ways agree best."""
 
     def cost(ahead: FloatArray) -> float:
-        return _mean(disagreement(points, replace(view, ahead=ahead)))
+        return float(points.disagreement(replace(view, ahead=ahead))[ways].sum())
 
     corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    options = {'initial_simplex': corners, 'xatol': 2e-4, 'fatol': 1e-6, 'maxiter': 60}
+    options = {'initial_simplex': corners, 'xatol': 5e-4, 'maxiter': 60}
     found = minimize(cost, view.ahead, method='Nelder-Mead', options=options)
     return replace(view, ahead=np.asarray(found.x))
 
 
-def _offset(points: Points, view: View, turns: FloatArray) -> View:
-    """
-    Find the odometry's point by pairs that turn by about `turns` (p,).
-
-    Another offset makes other turns of the same points: each offset has its own focal length.
-    """
+def _with_offset(points: _Points, bends: Indices, view: View) -> View:
+    """Find the odometry's point, for which the points of bends agree best."""
 
     def at(offset: float) -> View:
-        found = replace(view, offset=offset)
-        for _ in range(3):
-            seen = turned(points, found, turns).angle
-            have = np.isfinite(seen)
-            if have.any():
-                found = found.scaled(_slope(seen[have], turns[have]))
-        return found
+        # another offset makes other turns of the same points, and so another focal length
+        return points.scaled(replace(view, offset=offset))[0]
 
-    def missed(offset: float) -> FloatArray:
-        return disagreement(points, at(offset), turns)
+    def costs(offset: float) -> FloatArray:
+        return points.disagreement(at(offset))[bends]
 
     def cost(offset: float) -> float:
-        return _mean(missed(offset))
+        return float(costs(offset).sum())
 
     spacing, side = 0.15, 0.05  # metres: of the coarse search, of the differences
-    offsets = spacing * np.arange(-6, 7)
-    # an offset that makes turns of all steps explains nothing
-    known = [np.count_nonzero(points.aside(offset)[1]) >= _ENOUGH_TURNS for offset in offsets]
-    costs = [cost(one) if usable else np.inf for one, usable in zip(offsets, known, strict=True)]
-    if not np.isfinite(min(costs)):
-        return view
-    start = offsets[int(np.argmin(costs))]
-    bounds, options = (start - spacing, start + spacing), {'xatol': 0.002}
-    best = float(minimize_scalar(cost, bounds=bounds, method='bounded', options=options).x)
-    middle, left, right = missed(best), missed(best - side), missed(best + side)
+    start = min(spacing * np.arange(-6, 7), key=cost)
+    bounds = (start - spacing, start + spacing)
+    best = minimize_scalar(cost, bounds=bounds, method='bounded', options={'xatol': 0.002}).x
+    middle, left, right = (costs(offset) for offset in (best, best - side, best + side))
     # deviation of an estimate that minimises a sum: root of the squared slopes by the curvature
     slope, curvature = (right - left) / (2.0 * side), (left - 2.0 * middle + right) / side**2
-    if not np.isfinite(curvature).any():
-        return at(best)
-    total = max(float(np.nansum(curvature)), 1e-9)
-    deviation = float(np.sqrt(np.nansum(slope**2)) / total)
+    deviation = float(np.sqrt(np.sum(slope**2)) / max(curvature.sum(), 1e-9))
     return replace(at(best), deviation=deviation)
-
-
-def _mean(missed: FloatArray) -> float:
-    """Mean of what is known; infinite where nothing is."""
-    return float(np.nanmean(missed)) if np.isfinite(missed).any() else np.inf
-
-
-def _slope(column: FloatArray, values: FloatArray) -> float:
-    return float(robust_line(column[:, np.newaxis], values)[0][0])
 
 
 def robust_line(columns: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -28,11 +28,10 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import (
-    find_view,
+    find_views,
     Flow,
     follow,
     load_small,
-    Points,
     robust_line,
     turned,
     Turns,
@@ -129,7 +128,7 @@ class Watched(NamedTuple):
     """The `images` (n,) of a map, and points that were `followed` from each to the next one."""
 
     images: Sequence[LoadableImage]
-    followed: Points
+    followed: Sequence[Flow]
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def watch(
     flows = follow_images(images, report, workers or Workers())
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Watched(images, Points(flows))
+    return Watched(images, flows)
 
 
 def follow_images(
@@ -216,7 +215,7 @@ def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
 
 
 def correct_headings(
-    odometry: FloatArray, run: Indices, points: Points | None
+    odometry: FloatArray, run: Indices, points: Sequence[Flow] | None
 ) -> CorrectedOdometry:
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
@@ -230,7 +229,7 @@ def correct_headings(
     inside, seen = np.flatnonzero(np.diff(run) == 0), _seen(points, steps, np.diff(run) != 0)
     if seen is None:
         return unknown
-    view, turns = seen[0], seen[1].some(inside)
+    view, turns = seen[0], Turns._make(values[inside] for values in seen[1])
     count = np.isfinite(turns.angle).sum()
     if count < 30:
         return unknown
@@ -244,7 +243,7 @@ def correct_headings(
     deviations[DRIFT] = min(float(np.hypot(deviation, 0.002)), ROBOT[DRIFT])
     spread = float(np.hypot(view.deviation, 0.03))
     if spread < ROBOT[OFFSET]:
-        mean[OFFSET], deviations[OFFSET] = view.offset, spread
+        mean[OFFSET], deviations[OFFSET] = view.offset or 0.0, spread
     less = np.array([1.0, 1.0, variances.sum() / law.sum()])
     noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
     prior = Prior(noise, mean, deviations)
@@ -253,24 +252,20 @@ def correct_headings(
 
 
 def _seen(
-    points: Points | None, steps: FloatArray, between_runs: np.ndarray
+    points: Sequence[Flow] | None, steps: FloatArray, between_runs: np.ndarray
 ) -> tuple[View, Turns] | None:
     """Find the view, and the turns, unless the camera looks aside or sees other turns."""
     # a single image has no way to the next one
     if points is None or not len(steps):
         return None
-    by_odometry = np.where(between_runs, np.nan, steps[:, 2])
-    metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
-    # in turns an offset that is not quite right would bend them; on arcs the focal length takes
-    # up what is wrong, and the sum of all turns is that by the odometry
-    straight = np.abs(steps[:, 2]) < 0.02
-    arcs = replace(points, twists=np.where(straight[:, np.newaxis], moved, [1.0, 0.0, 0.0]))
-    on_arcs = find_view(arcs, by_odometry, metres)
+    moved = twists(steps)
+    moved[between_runs] = np.nan
+    on_arcs, view = find_views(points, moved)
     # the camera sees other turns than the odometry, or where the robot drives to is out of view
     if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
         return None
-    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
-    return view, turned(arcs, on_arcs, by_odometry)
+    # on arcs the focal length takes up what is wrong: the sum of all turns is the odometry's
+    return view, turned(points, moved, on_arcs)
 
 
 def _fused(
