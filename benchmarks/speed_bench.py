@@ -23,7 +23,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.simulation import RunConfig, write_building
+from kbr_localization.simulation import BuildingConfig, RunConfig, write_building
 from kbr_localization.workers import open_workers
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -112,7 +112,7 @@ def measure_builds(training: Sequence[Path], path: Path) -> str:
 def main() -> None:
     """Measure, print and write the sections of the page."""
     with tempfile.TemporaryDirectory() as name:
-        *training, walk = write_building(Path(name) / 'building', SEED, RUNS)
+        *training, walk = write_building(Path(name) / 'building', RUNS, BuildingConfig(seed=SEED))
         with open_workers(None) as workers:
             datasets = [open_dataset(path) for path in training]
             kernel_map = build_map(datasets, max_images=IMAGES, workers=workers)

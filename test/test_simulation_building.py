@@ -110,7 +110,7 @@ def test_a_tour_takes_every_way_once_in_each_direction():
 
 def test_drives_keep_clear_of_walls_and_within_the_speed():
     rng = np.random.default_rng(6)
-    poses = follow(PLAN, PLAN.random_walk(150.0, rng), 0.8, 0.1, rng)
+    poses = follow(PLAN, PLAN.random_walk(150.0, rng), rng)
     around = np.stack([np.cos(np.arange(8)), np.sin(np.arange(8))], axis=1)
     assert np.all(PLAN.is_free(poses[:, np.newaxis, :2] + 0.2 * around))
     steps = se2.between(poses[:-1], poses[1:])
@@ -139,7 +139,7 @@ def test_people_hide_what_is_behind_them_and_walls_hide_people(building):
     a, b = building.plan.nodes[:2]
     pose, way = np.array([*a, np.arctan2(*(b - a)[::-1])]), (b - a) / np.hypot(*(b - a))
     people = crowd(building.plan, building.characters, 1, 10.0, np.random.default_rng(0))
-    sprite, _ = people[0].at(0.0)
+    sprite, _ = people[0](0.0)
     empty = building.render(pose, FLAT).astype(int)
     seen = building.render(pose, FLAT, people=[(sprite, a + 2.0 * way)])
     # the exposure of the rest changes a little

@@ -370,9 +370,11 @@ def synth(
 
     robots = [None if n is None else simulation.random_robot(n) for n in (robot, map_robot)]
     runs = simulation.with_robots(simulation.DEMO_RUNS, *robots)
-    size = simulation.BuildingConfig(size=14.0, width=160, height=120) if small else None
+    building = simulation.BuildingConfig(seed=seed)
+    if small:
+        building = simulation.BuildingConfig(14.0, seed, width=160, height=120)
     with terminal_progress() as progress:
-        simulation.write_building(out, seed, runs, size, progress)
+        simulation.write_building(out, runs, building, progress)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 

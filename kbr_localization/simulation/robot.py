@@ -8,8 +8,7 @@ import math
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_track
+from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import centred, Light, Pixels, shade
@@ -21,6 +20,7 @@ STEP_NS = 10**9 // RATE
 REST = 10  # poses at rest before and after a drive
 FINE = 0.02  # metres between the points of a path that is followed
 VIEW = 68.9  # degrees from left to right of a building's images
+SPEED, WANDER = 0.8, 0.1  # metres per second at most, and of deviation from the middle of the way
 LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 
@@ -114,24 +114,14 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
     return Robot(f'random {seed}', camera, odometry)
 
 
-def odometry_of(
-    poses: FloatArray, noise: OdometryNoise, rng: np.random.Generator
-) -> OdometryTrack:
-    """Odometry of true poses (m, 3) at 20 Hz from time 0 on; see `reported_track`."""
-    stamps_ns = np.arange(len(poses), dtype=np.int64) * STEP_NS
-    return reported_track(OdometryTrack(stamps_ns, poses), noise, rng)
-
-
-def follow(
-    plan: FloorPlan, nodes: list[int], speed: float, wander: float, rng: np.random.Generator
-) -> FloatArray:
+def follow(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
     """
-    Drive along nodes at up to `speed` m/s, off the line by about `wander` metres.
+    Drive along nodes at up to `SPEED` m/s, off the line by about `WANDER` metres.
 
     The robot steers to a point ahead of it (pure pursuit), slows down in turns and turns on the
     spot where it has to; accelerations are limited. Returns poses (m, 3) at 20 Hz.
     """
-    path = _fine_path(plan, nodes, wander, rng)
+    path = _fine_path(plan, nodes, rng)
     last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
     x, y, heading = float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0])
     poses, target, speed_now, turn_now = [(x, y, heading)] * REST, 0, 0.0, 0.0
@@ -141,7 +131,7 @@ def follow(
         ahead, aside = float(path[target, 0]) - x, float(path[target, 1]) - y
         distance = math.hypot(ahead, aside)
         error = math.remainder(math.atan2(aside, ahead) - heading, 2 * math.pi)
-        wanted = speed * max(0.0, 1.0 - abs(error) / 0.9)
+        wanted = SPEED * max(0.0, 1.0 - abs(error) / 0.9)
         if target == last:
             wanted = min(wanted, distance) if distance > 0.1 else 0.0
         turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
@@ -157,16 +147,14 @@ def follow(
     return result
 
 
-def _fine_path(
-    plan: FloorPlan, nodes: list[int], wander: float, rng: np.random.Generator
-) -> FloatArray:
+def _fine_path(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
     """Points of a way every `FINE` metres, shifted at random every 3 m."""
     corners, metres = plan.path(nodes)
     at = np.arange(0.0, metres[-1] + FINE, FINE)
     path = np.stack([np.interp(at, metres, line) for line in corners.T], axis=1)
-    knots = rng.normal(0, wander, (2, int(metres[-1] / 3.0) + 2))
+    knots = rng.normal(0, WANDER, (2, int(metres[-1] / 3.0) + 2))
     shift = [np.interp(at / 3.0, np.arange(line.size), line) for line in knots]
-    return np.asarray(path + np.clip(np.stack(shift, axis=1), -2 * wander, 2 * wander))
+    return np.asarray(path + np.clip(np.stack(shift, axis=1), -2 * WANDER, 2 * WANDER))
 
 
 def _limited(value: float, wanted: float, step: float) -> float:

@@ -17,12 +17,11 @@ from pathlib import Path
 import cv2
 from kbr_localization import se2
 from kbr_localization.datasets.cold import DRAWN, fill_cold_run
-from kbr_localization.datasets.frame import Dataset, Frame, Image
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
+from kbr_localization.datasets.odometry_noise import reported_track
 from kbr_localization.datasets.run_folder import new_folder
-from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.simulation import sprites
 from kbr_localization.simulation.floor_plan import FloorPlan, office
 from kbr_localization.simulation.light import (
     expose,
@@ -37,13 +36,14 @@ from kbr_localization.simulation.light import (
 from kbr_localization.simulation.renderer import Atlas, Camera, cast, focal_length
 from kbr_localization.simulation.robot import (
     follow,
-    odometry_of,
     RATE,
     Robot,
     RobotCamera,
+    SPEED,
     STEP_NS,
     VIEW,
 )
+from kbr_localization.simulation.sprites import crowd, furnish, furniture, Item, person, put
 from kbr_localization.simulation.textures import Style
 import numpy as np
 
@@ -73,16 +73,15 @@ class SyntheticBuilding:
     """
 
     def __init__(
-        self, config: BuildingConfig | None = None, plan: FloorPlan | None = None
+        self, config: BuildingConfig = BuildingConfig(), plan: FloorPlan | None = None
     ) -> None:
-        self.config = config or BuildingConfig()
-        rng = np.random.default_rng([self.config.seed, 1])
-        self.plan = plan or office(self.config.size, rng)
-        self._atlas = Atlas(self.plan, Style(self.config.seed, self.config.texture), rng)
-        self.characters = [sprites.person(rng) for _ in range(6)]
-        pieces = [sprites.furniture(rng) for _ in range(8)]
-        self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
-        width, height = self.config.width, self.config.height
+        self.config, (width, height) = config, (config.width, config.height)
+        rng = np.random.default_rng([config.seed, 1])
+        self.plan = plan or office(config.size, rng)
+        self._atlas = Atlas(self.plan, Style(config.seed, config.texture), rng)
+        self.characters = [person(rng) for _ in range(6)]
+        pieces = [furniture(rng) for _ in range(8)]
+        self._furniture = furnish(self.plan, pieces, config.furniture, rng)
         self.camera = Camera(width, height, focal_length(width, VIEW))
         self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
@@ -92,7 +91,7 @@ class SyntheticBuilding:
         pose: FloatArray,
         light: Light = LIGHTS['cloudy'],
         rng: np.random.Generator | None = None,
-        people: Sequence[sprites.Item] = (),
+        people: Sequence[Item] = (),
         turn: float = 0.0,
         eye: RobotCamera | None = None,
     ) -> Image:
@@ -111,24 +110,23 @@ class SyntheticBuilding:
         image = self._atlas.picture(atlas, view)
         items = [*self._furniture, *people]
         lit = np.array([grid[self.plan.cells(point)] for _, point in items])
-        sprites.put(image, view, items, lit)
+        put(image, view, items, lit)
         smear = round(abs(turn) * camera.focal)
         image = shade(cv2.blur(image, (smear, 1)) if smear > 1 else image, falloff)
         image, light = eye.seen_through_lens(image), eye.exposed(light, rng)
         image = expose(image, light)
-        return image if rng is None else self._add_noise(image, light.noise, rng)
+        if rng is None:
+            return image
+        row, column = rng.integers(0, 65, 2)
+        rows, columns = slice(row, row + camera.height), slice(column, column + camera.width)
+        noise = self._noise[rows, columns] * np.float32(light.noise)
+        return np.asarray(cv2.add(image, noise, dtype=cv2.CV_8U))
 
     def _light_up(self, light: Light) -> tuple[Pixels, FloatGrid, FloatGrid]:
         """Lit textures, brightness of the plan's cells, and falloff over the image."""
         grid = light_grid(self.plan, light)
         falloff = vignette((self.camera.height, self.camera.width), light)
         return self._atlas.lit(light, grid), grid, falloff
-
-    def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
-        row, column = rng.integers(0, 65, 2)
-        height, width = image.shape[:2]
-        noise: FloatGrid = self._noise[row : row + height, column : column + width]  # noqa: E203
-        return np.asarray(cv2.add(image, noise * np.float32(sigma), dtype=cv2.CV_8U))
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,6 @@ class RunConfig:
     seconds: float = 90.0  # length of the run; tours are as long as they are
     light: str = 'cloudy'  # one of `LIGHTS`
     people: int = 4  # passers-by in the building
-    speed: float = 0.8  # metres per second at most
-    wander: float = 0.1  # standard deviation from the middle of the way, m
     frame_rate: float = 2.5  # images per second, at most 20
     camera_heading: float = 0.0  # of the camera on the robot, radians; pi looks back
     seed: int = 0  # of route, people, noise and odometry
@@ -168,38 +164,28 @@ class SyntheticRun(Dataset):
     """
     A run through a building as a dataset; images are rendered when asked for, the same each time.
 
-    `poses`: (m, 3), the true ones at 20 Hz, by default planned as configured. `odometry`: what
-    the wheels of the configured robot report. Raises DatasetError when an image would be taken
-    inside of a wall.
+    `poses`: (m, 3), the true ones at 20 Hz in free space, by default of the configured route.
+    `odometry`: what the wheels of the configured robot report.
     """
 
     def __init__(
         self,
         building: SyntheticBuilding,
-        config: RunConfig | None = None,
+        config: RunConfig = RunConfig(),
         poses: FloatArray | None = None,
     ) -> None:
-        self.building, self.config = building, config or RunConfig()
-        self.poses = plan_drive(building, self.config) if poses is None else poses
-        self.name = self.config.name
+        self.building, self.config, self.name = building, config, config.name
+        self.poses = plan_drive(building, config) if poses is None else poses
         self.skipped: dict[str, int] = {}
-        rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
-        self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * 3600 * 10**9
-        track = odometry_of(self.poses, self.config.robot.odometry, rng)
-        self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
+        rng = np.random.default_rng([building.config.seed, config.seed, 3])
+        self._start_ns = FIRST_STAMP_NS + config.seed % HOURS * 3600 * 10**9
+        moments = np.arange(len(self.poses), dtype=np.int64) * STEP_NS
+        truth = OdometryTrack(self._start_ns + moments, self.poses)
+        self.odometry = reported_track(truth, config.robot.odometry, rng)
         seconds = len(self.poses) / RATE
-        plan, characters = building.plan, building.characters
-        self._people = sprites.crowd(plan, characters, self.config.people, seconds, rng)
-        self._times_ns = _frame_times(track.stamps_ns[-1], self.config.frame_rate, rng)
-        self._references = se2.interpolate(track.stamps_ns, self.poses, self._times_ns)
-        inside = ~plan.is_free(self._references[:, :2])
-        if inside.any():
-            x, y = self._references[np.argmax(inside), :2]
-            raise DatasetError(
-                f'{self.name}: the robot drives into a wall at x {x:.1f} m, y {y:.1f} m: lower '
-                f'its speed, {self.config.speed:g} m/s, or wander, {self.config.wander:g} m, or '
-                'give another drive'
-            )
+        self._people = crowd(building.plan, building.characters, config.people, seconds, rng)
+        self._times_ns = _frame_times(int(moments[-1]), config.frame_rate, rng)
+        self._references = se2.interpolate(moments, self.poses, self._times_ns)
         turns = np.pad(se2.wrap_angle(np.diff(self.poses[:, 2])), 1)
         self._turn_rates = ((turns[:-1] + turns[1:]) * (RATE / 2))[self._times_ns // STEP_NS]
 
@@ -226,7 +212,7 @@ class SyntheticRun(Dataset):
         # another camera has other noise
         own = [round(1e3 * heading) % 10_000] if heading else []
         rng = np.random.default_rng([self.config.seed, index, 4, *own])
-        people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
+        people = [person(float(self._times_ns[index]) * 1e-9) for person in self._people]
         light, eye = LIGHTS[self.config.light], self.config.robot.camera
         turn = light.exposure * float(self._turn_rates[index])
         pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
@@ -234,32 +220,29 @@ class SyntheticRun(Dataset):
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> FloatArray:
-    """Poses (m, 3) at 20 Hz on the route, for the time and at the speed of a run."""
+    """Poses (m, 3) at 20 Hz on the route and for the time of a run."""
     rng, plan = np.random.default_rng([building.config.seed, config.seed, 2]), building.plan
     if config.route == 'tour':
-        return follow(plan, plan.tour(rng), config.speed, config.wander, rng)
+        return follow(plan, plan.tour(rng), rng)
     # corners are cut and dead ends are not driven to the end
-    nodes = plan.random_walk(1.1 * config.speed * config.seconds + 5.0, rng)
-    poses = follow(plan, nodes, config.speed, config.wander, rng)
-    return poses[: round(config.seconds * RATE) + 1]
+    nodes = plan.random_walk(1.1 * SPEED * config.seconds + 5.0, rng)
+    return follow(plan, nodes, rng)[: round(config.seconds * RATE) + 1]
 
 
 def write_building(
     out: Path | str,
-    seed: int | None = None,
     runs: Sequence[RunConfig] = DEMO_RUNS,
-    building: BuildingConfig | None = None,
+    config: BuildingConfig = BuildingConfig(),
     progress: Progress = silent,
 ) -> list[Path]:
     """
     Render runs through one building into `out/<name of the run>`, in COLD's format.
 
-    The folder of each has the file `DRAWN` with robot, light and route. `seed` replaces the
-    building's. `progress(what, done, total)` is called for every frame. Returns the runs' folders.
-    Raises DatasetError when `out` exists already.
+    The folder of each has the file `DRAWN` with robot, light and route.
+    `progress(what, done, total)` is called for every frame. Returns the runs' folders. Raises
+    DatasetError when `out` exists already.
     """
-    config = building or BuildingConfig()
-    rendered = SyntheticBuilding(config if seed is None else replace(config, seed=seed))
+    building = SyntheticBuilding(config)
 
     def reporting(run: SyntheticRun) -> Iterator[Frame]:
         for done, frame in enumerate(run, start=1):
@@ -267,11 +250,10 @@ def write_building(
             progress(f'render {run.name}', done, len(run))
 
     with new_folder(out) as folder:
-        for run_config in runs:
-            run = SyntheticRun(rendered, run_config)
+        for run in (SyntheticRun(building, one) for one in runs):
             (folder / run.name).mkdir()
             fill_cold_run(folder / run.name, reporting(run), run.odometry, quality=90)
-            described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
+            described = {'run': asdict(run.config), 'building': asdict(config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
     return [Path(out) / run.name for run in runs]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import cv2
 from kbr_localization.se2 import FloatArray
@@ -59,6 +59,8 @@ class Sprite:
 
 Item = tuple[Sprite, FloatArray]
 """A sprite and the point (2,) of the floor where it stands."""
+Passerby = Callable[[float], Item]
+"""A person who walks: what is seen of it, and where, after some seconds."""
 
 
 def person(rng: np.random.Generator) -> list[Sprite]:
@@ -150,27 +152,6 @@ def furnish(
     return placed
 
 
-@dataclass(frozen=True)
-class Passerby:
-    """
-    A person on the way along `points` (k, 2), `metres` (k,) from its start, at `speed` m/s.
-
-    `stride`: the pictures of one stride.
-    """
-
-    stride: list[Sprite]
-    points: FloatArray
-    metres: FloatArray
-    speed: float
-
-    def at(self, seconds: float) -> Item:
-        """Picture and point after some time; at the end of the way the person stands."""
-        walked = min(self.speed * seconds, float(self.metres[-1]))
-        phase = int(walked / STRIDE_M * STRIDES) % STRIDES
-        point = np.array([np.interp(walked, self.metres, line) for line in self.points.T])
-        return self.stride[phase], point
-
-
 def crowd(
     plan: FloorPlan,
     characters: Sequence[list[Sprite]],
@@ -179,13 +160,22 @@ def crowd(
     rng: np.random.Generator,
 ) -> list[Passerby]:
     """Send `count` people through the building, each on a random way for the given time."""
-    people = []
+    people: list[Passerby] = []
     for _ in range(count):
         speed = float(rng.uniform(0.7, 1.4))
-        points, metres = plan.path(plan.random_walk(speed * seconds, rng), KEEP_RIGHT)
-        stride = characters[int(rng.integers(len(characters)))]
-        people.append(Passerby(stride, points, metres, speed))
+        way = plan.path(plan.random_walk(speed * seconds, rng), KEEP_RIGHT)
+        people.append(partial(_walk, characters[int(rng.integers(len(characters)))], way, speed))
     return people
+
+
+def _walk(
+    stride: list[Sprite], way: tuple[FloatArray, FloatArray], speed: float, seconds: float
+) -> Item:
+    """Picture and point of a person after some time; at the end of the way it stands."""
+    points, metres = way
+    walked = min(speed * seconds, float(metres[-1]))
+    phase = int(walked / STRIDE_M * STRIDES) % STRIDES
+    return stride[phase], np.array([np.interp(walked, metres, line) for line in points.T])
 
 
 def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray) -> None:
