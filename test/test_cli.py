@@ -165,7 +165,6 @@ def test_numbers_have_exponents_and_words_are_taken_as_they_are_written(text):
         ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),
         ('point=10', "'point': did you mean 'points'"),
         ('vision.network_file=x.onnx', 'no effect without vision.descriptor=onnx or learned'),
-        ('vision.mirror_outer=200', 'no effect without vision.projection=omnidirectional'),
     ],
 )
 def test_a_parameter_that_cannot_be_set_is_named_as_it_has_to_be_typed(setting, says):

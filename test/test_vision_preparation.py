@@ -101,25 +101,12 @@ def test_panorama_shows_the_surroundings():
     assert np.corrcoef(shown[middle].ravel(), expected[middle].ravel())[0, 1] > 0.95
 
 
-def test_radii_are_found_around_a_centre_that_is_set():
-    """A mast hides a quarter of the mirror, so that the middle of what changes is none."""
-    rows, columns = np.indices(SHAPE)
-    mast = np.abs(rows - MIRROR.y) < MIRROR.x - columns
-    images = [np.where(mast, 90, image).astype(np.uint8) for image in TURNING]
+def test_the_mirror_is_kept_and_a_damaged_one_is_refused():
+    """hog would describe a black panorama without a word."""
     config = replace(PLAIN, projection='omnidirectional')
-    known = replace(config, mirror_x=MIRROR.x, mirror_y=MIRROR.y)
-    assert Preparation.fit(config, images).mirror.x > MIRROR.x + 10.0
-    found = Preparation.fit(known, images).mirror
-    assert (found.x, found.y) == (MIRROR.x, MIRROR.y)
-    np.testing.assert_allclose([found.inner, found.outer], [MIRROR.inner, MIRROR.outer], atol=3.0)
-
-
-@pytest.mark.parametrize(
-    'settings',
-    [{'mirror_x': 332.0}, {'mirror_y': 500.0}, {'mirror_inner': 90.0, 'mirror_outer': 80.0}],
-)
-def test_a_mirror_beside_the_image_is_refused(settings):
-    """As for images of twice the size: hog would describe a black panorama without a word."""
-    config = VisionConfig(projection='omnidirectional', **settings)
-    with pytest.raises(VisionError, match=r'the centre in the image of 320x240 pixels; set'):
-        Preparation.fit(config, TURNING[:6])
+    fitted = Preparation.fit(config, TURNING)
+    state = fitted.state()
+    assert Preparation.from_state(config, state).mirror == fitted.mirror
+    for mirror in ([332, 115, 30, 104], [166, 500, 30, 104], [166, 115, 90, 80], [np.nan] * 4):
+        with pytest.raises(VisionError, match='the image of 320x240 pixels; build'):
+            Preparation.from_state(config, state | {'mirror': mirror})

@@ -194,10 +194,8 @@ def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]
     vision = from_mapping(VisionConfig, values[PREFIX], PREFIX)
     for name in values[PREFIX]:
         if name.startswith('network_') and vision.descriptor not in ('onnx', LEARNED):
-            needed = f'{PREFIX}descriptor=onnx or {LEARNED}'
-        elif name.startswith('mirror_') and vision.projection != 'omnidirectional':
-            needed = f'{PREFIX}projection=omnidirectional'
-        else:
-            continue
-        raise ConfigurationError(f'parameter {PREFIX}{name}: has no effect without {needed}')
+            raise ConfigurationError(
+                f'parameter {PREFIX}{name}: has no effect without {PREFIX}descriptor=onnx or '
+                f'{LEARNED}'
+            )
     return vision, values['']

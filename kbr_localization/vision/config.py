@@ -71,20 +71,8 @@ class VisionConfig:
     )
     projection: str = parameter(
         'perspective',
-        'camera: perspective, or omnidirectional (a mirror), which is unwrapped to a panorama',
+        'camera: perspective, or omnidirectional: its mirror is found, its view unwrapped',
         choices=('perspective', 'omnidirectional'),
-    )
-    mirror_x: float = parameter(
-        0.0, 'column of the mirror centre in pixels; 0: found from the images', 0.0, 1e5
-    )
-    mirror_y: float = parameter(
-        0.0, 'row of the mirror centre in pixels; 0: found from the images', 0.0, 1e5
-    )
-    mirror_inner: float = parameter(
-        0.0, 'radius in pixels where the robot ends and the view begins; 0: found', 0.0, 1e5
-    )
-    mirror_outer: float = parameter(
-        0.0, 'radius in pixels where the view ends; 0: found from the images', 0.0, 1e5
     )
     network_file: str = parameter(
         '', 'ONNX file of the descriptors onnx and learned_pyramid; a copy goes in the map'

@@ -78,38 +78,37 @@ def panorama_maps(mirror: Mirror, width: int) -> tuple[Any, Any]:
     return columns.astype(np.float32), rows.astype(np.float32)
 
 
-def find_mirror(images: Sequence[Image], known: Sequence[float] = (0, 0, 0, 0)) -> Mirror:
+def find_mirror(images: Sequence[Image]) -> Mirror:
     """
     Find the ring that changes between the images of a moving robot.
 
     Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
-    not change. `known`: of x, y, inner and outer what is not 0 is taken as it is. Of fewer than
-    five images, of a robot that stood still, or where what changes is no ring, it is assumed in
-    the middle of the image, as large as fits.
+    not change. Of fewer than five images, of a robot that stood still, or where what changes is
+    no ring, it is assumed in the middle of the image, as large as fits.
     """
     height, width = images[0].shape
-    x, y, *radii = known
     rim = 0.48 * min(height, width)
-    found = Mirror(x or width / 2, y or height / 2, 0.3 * rim, rim)
+    assumed = Mirror(width / 2, height / 2, 0.3 * rim, rim)
     # in bands of rows: all at once take eight times the memory of the images
     bands = (slice(top, top + 32) for top in range(0, height, 32))
     parts = (np.stack([image[band] for image in images]).astype(np.float32) for band in bands)
     deviations = np.concatenate([np.std(part, axis=0) for part in parts])
     change = cv2.GaussianBlur(deviations, (0, 0), 2.0)
     moving = change > 0.35 * np.percentile(change, 95)
-    if len(images) >= 5 and 0.05 < moving.mean() < 0.95:
-        # each row's and column's extent is a chord: their middles give the centre whatever is
-        # inside
-        down, right = np.nonzero(moving)
-        x = x or float(np.percentile(right, 0.5) + np.percentile(right, 99.5)) / 2
-        y = y or float(np.percentile(down, 0.5) + np.percentile(down, 99.5)) / 2
-        rows, columns = np.indices(moving.shape)
-        bins = np.hypot(rows - y, columns - x).astype(int).ravel()
-        fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
-        inside = np.flatnonzero(fraction > 0.5)
-        if inside.size:
-            found = Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
-    return Mirror(found.x, found.y, radii[0] or found.inner, radii[1] or found.outer)
+    if len(images) < 5 or not 0.05 < moving.mean() < 0.95:
+        return assumed
+    # each row's and column's extent is a chord: their middles give the centre whatever is inside
+    y, x = (
+        float(np.percentile(places, 0.5) + np.percentile(places, 99.5)) / 2
+        for places in np.nonzero(moving)
+    )
+    rows, columns = np.indices(moving.shape)
+    bins = np.hypot(rows - y, columns - x).astype(int).ravel()
+    fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
+    inside = np.flatnonzero(fraction > 0.5)
+    if not inside.size:
+        return assumed
+    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
 
 
 def check_image(image: Any) -> None:
@@ -158,12 +157,11 @@ class Preparation:
         width = config.network_width if learned else config.working_width
         height, columns = image_shape
         if mirror is not None:
-            if mirror.x > columns or mirror.y > height or not 0 <= mirror.inner < mirror.outer:
+            within = 0 <= mirror.inner < mirror.outer and mirror.x <= columns
+            if not (within and mirror.y <= height):
                 raise VisionError(
-                    f'mirror of radii {mirror.inner:g} and {mirror.outer:g} about column '
-                    f'{mirror.x:g}, row {mirror.y:g}: expected inner < outer and the centre in '
-                    f'the image of {columns}x{height} pixels; set vision.mirror_x, mirror_y, '
-                    'mirror_inner and mirror_outer in its pixels'
+                    f'{mirror}: expected a ring about a point of the image of {columns}x{height} '
+                    'pixels; build the map again'
                 )
             self._maps = panorama_maps(mirror, width)
             self.shape: tuple[int, int] = self._maps[0].shape
@@ -178,7 +176,7 @@ class Preparation:
         """
         Take the size from some of the images, and from more where the camera's mirror lies.
 
-        Raises VisionError for a bad image, and for a mirror outside of it.
+        Raises VisionError for a bad image.
         """
         # five, so that a single odd image does not set the camera's size
         examples = load_examples(images, 5 if config.projection == 'perspective' else 40)
@@ -186,11 +184,10 @@ class Preparation:
         height, width = examples[0].shape[:2]
         if config.projection == 'perspective':
             return cls(config, (height, width))
-        known = (config.mirror_x, config.mirror_y, config.mirror_inner, config.mirror_outer)
         greys = [to_grey(one) for one in examples]
         if config.illumination == 'clahe':
             greys = [equalised(one) for one in greys]
-        return cls(config, (height, width), find_mirror(greys, known))
+        return cls(config, (height, width), find_mirror(greys))
 
     @classmethod
     def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> Preparation:
