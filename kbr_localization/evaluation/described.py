@@ -19,7 +19,7 @@ from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
-from kbr_localization.vision.describer import Prepared
+from kbr_localization.vision.describer import Compare
 from kbr_localization.workers import Workers
 import numpy as np
 
@@ -60,7 +60,7 @@ class GivenDescriptors(Describer):
         """Kernel matrix (n, m), computed by the describer."""
         return self.describer.cross_gram(left, right)
 
-    def prepared(self, descriptors: np.ndarray) -> Prepared:
+    def prepared(self, descriptors: np.ndarray) -> Compare:
         """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
         return self.describer.prepared(descriptors)
 

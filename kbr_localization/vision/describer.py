@@ -6,7 +6,8 @@ A descriptor of several cameras has a section for each; its kernel is the produc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from kbr_localization.configuration import to_mapping
@@ -23,12 +24,8 @@ TYPICAL_SIMILARITY = 0.55
 """Kernel value of two images of one place under different lights, as spatial pyramids have it."""
 
 
-class Prepared(Protocol):
-    """Descriptors that others are compared with again and again."""
-
-    def compared_with(self, queries: Descriptors) -> NDArray[np.float64]:
-        """Kernel values of the descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
-        ...
+Compare = Callable[[Descriptors], NDArray[np.float64]]
+"""Kernel values of kept descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
 
 
 class Describer(Protocol):
@@ -57,22 +54,16 @@ class Describer(Protocol):
         """Arrays and scalars from which the describer can be built again; kept in the map."""
         ...
 
-    def prepared(self, descriptors: Descriptors) -> Prepared:
+    def prepared(self, descriptors: Descriptors) -> Compare:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
-        return PlainDescriptors(self, descriptors)
+        return partial(compare, self, descriptors)
 
 
-class PlainDescriptors:
-    """Descriptors (n, size) as they are: `Prepared` where preparation gains nothing."""
-
-    def __init__(self, describer: Describer, descriptors: Descriptors) -> None:
-        self._describer, self._descriptors = describer, descriptors
-
-    def compared_with(self, queries: Descriptors) -> NDArray[np.float64]:
-        """Kernel values of the descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
-        rows = self._describer.cross_gram(np.atleast_2d(queries), self._descriptors)
-        values = np.asarray(rows, dtype=np.float64).T
-        return values if queries.ndim > 1 else values[:, 0]
+def compare(describer: Describer, kept: Descriptors, queries: Descriptors) -> NDArray[np.float64]:
+    """Compare descriptors (n, size) as they are, as a `Compare` does."""
+    rows = describer.cross_gram(np.atleast_2d(queries), kept)
+    values = np.asarray(rows, dtype=np.float64).T
+    return values if queries.ndim > 1 else values[:, 0]
 
 
 class CameraDescriber(Describer):

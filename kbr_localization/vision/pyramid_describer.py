@@ -10,7 +10,7 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
-from kbr_localization.vision.describer import CameraDescriber, Prepared, State
+from kbr_localization.vision.describer import CameraDescriber, Compare, State
 from kbr_localization.vision.local_descriptors import (
     DenseDaisy,
     DenseSift,
@@ -99,7 +99,7 @@ class PyramidDescriber(CameraDescriber):
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         return (self._papers or spatial_pyramid).cross_gram(left, right)
 
-    def prepared(self, descriptors: NDArray[Any]) -> Prepared:
+    def prepared(self, descriptors: NDArray[Any]) -> Compare:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
         if self._papers:
             return super().prepared(descriptors)

@@ -64,7 +64,7 @@ class PreparedImages:
         self._further = np.flatnonzero(largest > 255)
         self._rows, self._sums, self._scale = self._expand(roots)
 
-    def compared_with(self, queries: Roots) -> NDArray[np.float64]:
+    def __call__(self, queries: Roots) -> NDArray[np.float64]:
         """
         Kernel values of these images and another one, or several.
 
@@ -113,7 +113,7 @@ def cross_gram(left: Roots, right: Roots) -> NDArray[np.float64]:
     result = np.empty((len(left), len(right)))
     for start in range(0, len(right), 4 * _BLOCK):
         block = slice(start, start + 4 * _BLOCK)
-        result[:, block] = PreparedImages(right[block]).compared_with(left).T
+        result[:, block] = PreparedImages(right[block])(left).T
     return result
 
 

@@ -18,7 +18,7 @@ from kbr_localization.localization.map.similarity import Centring, Similarity
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
-from kbr_localization.vision.describer import missing_cameras, PlainDescriptors, Prepared
+from kbr_localization.vision.describer import Compare, compare, missing_cameras
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -213,7 +213,7 @@ class KernelMap:
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
         """Kernel vector (n,) of the map's images and a descriptor (d,), not centred."""
-        return self._prepared.compared_with(descriptor)
+        return self._compare(descriptor)
 
     @functools.cached_property
     def centring(self) -> Centring:
@@ -221,10 +221,10 @@ class KernelMap:
         return Centring(self.describer, self.descriptors, self.means)
 
     @functools.cached_property
-    def _prepared(self) -> Prepared:
+    def _compare(self) -> Compare:
         """Return the images with the sums that all kernel vectors share; plain on a large map."""
         if self.is_large:
-            return PlainDescriptors(self.describer, self.descriptors)
+            return functools.partial(compare, self.describer, self.descriptors)
         return self.describer.prepared(self.descriptors)
 
     def compare(

@@ -110,7 +110,7 @@ class Centring:
         # the standard error of the mean of 128 is 9% of the deviation of k
         evenly = np.linspace(0, n - 1, min(n, 128)).round()
         self.references = np.unique(evenly.astype(np.intp))
-        self._prepared = describer.prepared(descriptors[self.references])
+        self._compare = describer.prepared(descriptors[self.references])
         self._means = np.full(n, np.nan)  # computed when they are asked for
         found = self._means_of(self.references)
         self._squared_norm = float(found.mean())
@@ -133,7 +133,7 @@ class Centring:
 
     def with_references(self, descriptor: NDArray[np.generic]) -> FloatArray:
         """Return the values k (l,), not centred, of a descriptor (d,) and the references."""
-        return self._prepared.compared_with(descriptor)
+        return self._compare(descriptor)
 
     def of(self, similarity: Similarity) -> Similarity:
         """Centre the kernel values of an image and the map."""
@@ -175,7 +175,7 @@ class Centring:
         unknown = indices[np.isnan(self._means[indices])]
         for start in range(0, len(unknown), _AT_ONCE):
             block = unknown[start : start + _AT_ONCE]  # noqa: E203
-            values = self._prepared.compared_with(self._descriptors[block])
+            values = self._compare(self._descriptors[block])
             self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])
 

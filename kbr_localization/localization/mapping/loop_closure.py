@@ -86,10 +86,10 @@ def propose(
     segment = trajectories.segment[anchors]
     own = np.flatnonzero(~trajectories.fixed[segment])
     values = np.empty((len(own), len(descriptors)), dtype=np.float32)
-    prepared = describer.prepared(descriptors)
+    compare = describer.prepared(descriptors)
     for start in range(0, len(own), 32):
         block = slice(start, start + 32)
-        values[block] = prepared.compared_with(descriptors[anchors[own[block]]]).T
+        values[block] = compare(descriptors[anchors[own[block]]]).T
         report(min(start + 32, len(own)), len(own))
     standard = _standardised(values)
     best = standard[:, anchors]
