@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
@@ -41,30 +41,29 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
         return
     target = path.resolve()
     try:
-        with temporary_of(target, lambda part: part.touch(exist_ok=False)) as part:
-            try:
-                if target.exists():
-                    part.chmod(stat.S_IMODE(target.stat().st_mode))
-                yield part
-                if sync:
-                    with part.open('rb') as file:
-                        os.fsync(file.fileno())
-                part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
+        part = temporary_of(target)
+        part.touch(exist_ok=False)
+        try:
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield part
+            if sync:
+                with part.open('rb') as file:
+                    os.fsync(file.fileno())
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         # a full disk does not say whose file it was
         error.filename = str(target)
         raise
 
 
-@contextmanager
-def temporary_of(target: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
+def temporary_of(target: Path) -> Path:
     """
-    Make a hidden file or folder in the same folder, which the caller moves or removes.
+    Name a hidden file or folder in the same folder, which the caller makes, and moves or removes.
 
-    Those that killed processes left there a week ago are removed. Raises what `make`
-    raises.
+    Those that killed processes left there a week ago are removed.
     """
     with suppress(OSError):
         for left in target.parent.glob('.*.kbr-*'):
@@ -72,9 +71,7 @@ def temporary_of(target: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
     # the suffix tells the format of a picture; names may have 255 bytes
     suffix = target.suffix[:16]
-    part = target.with_name(f'.{target.stem[:40]}.kbr-{secrets.token_hex(4)}{suffix}')
-    make(part)
-    yield part
+    return target.with_name(f'.{target.stem[:40]}.kbr-{secrets.token_hex(4)}{suffix}')
 
 
 def write_text(path: str | Path, text: str, sync: bool = False) -> None:

@@ -32,14 +32,15 @@ def new_folder(path: Path | str) -> Iterator[Path]:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DatasetError(f'{target} exists already: choose another name or delete it first')
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_of(target, lambda part: part.mkdir(0o700)) as workshop:
-            try:
-                folder = workshop / target.name
-                folder.mkdir()
-                yield folder
-                folder.replace(target)
-            finally:
-                shutil.rmtree(workshop, ignore_errors=True)
+        workshop = temporary_of(target)
+        workshop.mkdir(0o700)
+        try:
+            folder = workshop / target.name
+            folder.mkdir()
+            yield folder
+            folder.replace(target)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
     except OSError as error:
         raise DatasetError(f'cannot write {target}: {error.strerror or error}') from error
 
