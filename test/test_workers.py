@@ -127,7 +127,7 @@ def cluster():
 
 @pytest.mark.slow
 def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=150)
+    run = write_tiny_cold_run(tmp_path / 'run', frames=60)
     # a describer that leaves time to kill a worker in the middle
     settings = ('vision.descriptor=daisy', 'vision.words=50', 'vision.scale_up=false')
     slow = [word for setting in settings for word in ('--set', setting)]
@@ -138,9 +138,9 @@ def test_a_dask_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path):
     while 'learning the vocabulary: 1 of 1' not in progress() and time.monotonic() < end:
         time.sleep(0.02)
     os.kill(cluster.workers[0].pid, signal.SIGKILL)
-    assert 'describing images: 150 of' not in progress(), 'killed too late'
+    assert 'describing images: 60 of' not in progress(), 'killed too late'
     assert build.wait(timeout=360) == 0, progress()
-    assert 'describing images: 150 of 150' in progress()
+    assert 'describing images: 60 of 60' in progress()
     done('map', 'build', run, '--out', tmp_path / 'here.h5', *slow, '--jobs', 1)
     assert_equal_maps(*(KernelMap.load(tmp_path / name) for name in ('here.h5', 'dask.h5')))
 
