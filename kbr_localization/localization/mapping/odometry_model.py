@@ -255,8 +255,8 @@ def _seen(
     points: Sequence[Flow] | None, steps: FloatArray, between_runs: np.ndarray
 ) -> tuple[View, Turns] | None:
     """Find the view, and the turns, unless the camera looks aside or sees other turns."""
-    # a single image has no way to the next one
-    if points is None or not len(steps):
+    # a single image has no way to the next one of its run
+    if points is None or between_runs.all():
         return None
     moved = twists(steps)
     moved[between_runs] = np.nan
