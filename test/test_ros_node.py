@@ -128,6 +128,8 @@ def test_without_a_belief_there_is_no_pose_and_the_topics_are_named(start):
     robot, says = node.robot, 'Not localized: no initial pose: publish one on /initialpose'
     robot.drive(0.0, 2.0)
     node.ros.spin_until(lambda: says in diagnostics(node.reports, 'localization')[0])
+    topics = {'/image publishers': '1', '/odom publishers': '1'}.items()
+    node.ros.spin_until(lambda: topics <= diagnostics(node.reports, ': input')[1].items())
     assert not node.poses
     robot.send_initial_pose(2.0, robot.pose(2.0), frame_id='elsewhere')
     node.ros.spin_until(lambda: "expected frame 'map', got 'elsewhere'" in node.log)

@@ -46,7 +46,6 @@ def make_node(context):
                 context=context,
                 cli_args=['--ros-args', *cli_args],
                 parameter_overrides=given,
-                automatically_declare_parameters_from_overrides=True,
             )
         )
         return nodes[-1]

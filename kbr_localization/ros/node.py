@@ -42,9 +42,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     """Localize a robot by its camera and odometry on a map; see docs/ros_interface.md."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            'localization', automatically_declare_parameters_from_overrides=True, **options
-        )
+        super().__init__('localization', **options)
         self.log = NodeLogger(self.get_logger())
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)

@@ -1,10 +1,4 @@
-"""
-ROS parameters made from configuration dataclasses: same names, defaults, ranges, descriptions.
-
-Nodes are created with `automatically_declare_parameters_from_overrides`, so that values from files
-and command lines can be seen before they are given their types: an integer where a float is meant
-is converted, a misspelt name is refused.
-"""
+"""ROS parameters made from configuration dataclasses: same names, defaults, descriptions."""
 
 from __future__ import annotations
 
@@ -31,7 +25,15 @@ Config = TypeVar('Config')
 
 
 class ParameterNode(Node):
-    """A node that takes empty lists as parameters, which have no type and rclpy refuses."""
+    """
+    A node that shows the values of files and command lines before they are given their types.
+
+    So an integer where a float is meant is converted, and a misspelt name is refused. Empty lists,
+    which have no type, are taken too.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
 
     def declare_parameters(self, namespace: str, parameters: Any, *rest: Any, **named: Any) -> Any:
         """Declare parameters; one without a value gets its type with its description."""

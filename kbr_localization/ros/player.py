@@ -210,7 +210,7 @@ def main() -> int:
 
 
 def _run(stop: threading.Event) -> None:
-    node = ParameterNode('player', automatically_declare_parameters_from_overrides=True)
+    node = ParameterNode('player')
     try:
         config = declare(node, PlayerConfig)
         refuse_misspelt(node, fields_of(PlayerConfig))

@@ -277,7 +277,7 @@ class RecorderNode(ParameterNode):
     """
 
     def __init__(self) -> None:
-        super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
+        super().__init__('recorder')
         self.config = declare(self, RecorderConfig)
         refuse_misspelt(self, fields_of(RecorderConfig))
         if not self.config.out:
