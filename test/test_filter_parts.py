@@ -19,9 +19,8 @@ from kbr_localization.localization.filter.pose_kernel import (
 )
 from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
 from kbr_localization.localization.filter.strata import (
-    ELSEWHERE,
     evidence,
-    LED,
+    KEPT,
     OFF_MAP,
     RecentImages,
     sample_about,
@@ -197,12 +196,8 @@ def test_a_large_delta_is_the_conditional_kernel_mean():
     np.testing.assert_allclose(found, limit, rtol=0.03, atol=0.02)
 
 
-def test_spacing_and_lateral_offset_are_those_of_the_map():
+def test_the_spacing_is_that_of_the_map():
     assert ImageModel(MAP, CONFIG).spacing == pytest.approx(0.4)
-    poses = np.concatenate([MAP.poses, MAP.poses + np.array([0.0, 0.3, 0.0])])
-    two = map_along(poses)
-    two = replace(two, run_index=np.repeat([0, 1], 50), run_names=('one', 'two'))
-    assert ImageModel(two, CONFIG).lateral_offset == pytest.approx(0.3, abs=0.01)
 
 
 def test_what_a_run_sees_everywhere_is_subtracted():
@@ -302,8 +297,8 @@ def test_the_newest_and_the_likeliest_strata_are_kept():
         strata.ages = strata.ages + 1
     nowhere = np.zeros(len(strata.points), dtype=bool)
     kept, changed = strata.choose(nowhere)
-    assert not changed and len(kept) == 1 + ELSEWHERE + LED
-    assert (np.sum(~kept.led), np.sum(kept.led)) == (1 + ELSEWHERE, LED)
+    assert not changed and len(kept) == 1 + 2 * KEPT
+    assert (np.sum(~kept.led), np.sum(kept.led)) == (1 + KEPT, KEPT)
     assert kept.log_odds[1:].max() == 0.0 and kept.ages.min() == 1
 
 

@@ -5,14 +5,13 @@ The covariance of the points falls with each image as if errors of images were i
 those of nearby images are not: they share the light, the camera, and what the odometry has wrong.
 So state
 
-    covariance = s ((a + e exp(-z)) C + T D T^T + N) + M,    D = diag(d^2 / 12, v, b^2).
+    covariance = s ((a + e exp(-z)) C + T D T^T + N) + M,    D = diag(d^2 / 12, 0, b^2).
 
 C: of the points about their highest mode; N: of the motion since the last update; M: the map's
 own at that place; s: `covariance_scale`. z: mean log likelihood of the last images, at least 0:
 where images are L times as likely here as elsewhere, the shared error makes variances fall as
 1 / L. D is along, across and in heading of the robot, and T turns it into the axes of the map. d:
-distance from an image of the map to the nearest one. v: what the lateral part of C lacks of
-w^2 / 4, for runs of the map that pass a place w metres apart. b: mounting of the camera.
+distance from an image of the map to the nearest one. b: mounting of the camera.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def stated_covariance(
     if log_likelihood is None:
         return spread + moved
     of_points = (INDEPENDENT + SHARED * np.exp(-max(log_likelihood, 0.0))) * spread
-    lacking = model.lateral_offset**2 / 4.0 - in_map_axes(of_points, -heading)[1, 1]
-    floor = np.diag([model.spacing**2 / 12.0, max(lacking, 0.0), MOUNTING**2])
+    floor = np.diag([model.spacing**2 / 12.0, 0.0, MOUNTING**2])
     return np.asarray(config.covariance_scale * (of_points + in_map_axes(floor, heading) + moved))
 
 

@@ -24,7 +24,6 @@ from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.kernels.rules import observation_weights
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.pose_kernel import Indices, PoseKernel, PoseSearch
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
 from kbr_localization.localization.map.similarity import Centring, Similarity
@@ -40,8 +39,7 @@ class ImageModel:
 
     A map of up to `EXACT_IMAGES` images is solved as a whole, a larger one, or for a finite delta,
     by the poses in reach of groups of points, at a cost that does not grow with the map.
-    `spacing`: metres from a median place of the map to the nearest other image; `lateral_offset`:
-    root mean square of the metres across between two runs that pass a place.
+    `spacing`: metres from a median place of the map to the nearest other image.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class ImageModel:
         self._search = PoseSearch(self.kernel, self.poses)
         self._whole = len(self.poses) <= EXACT_IMAGES
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
-        self._measure(kernel_map)
+        self._measure()
         n = len(self.poses)
         self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge) / n)
         if self._whole:
@@ -174,32 +172,24 @@ class ImageModel:
             self._factors.popitem(last=False)
         return np.asarray(lapack.dpotrs(self._factors[key], right_side, lower=1)[0])
 
-    def _measure(self, kernel_map: KernelMap) -> None:
+    def _measure(self) -> None:
         """
-        Measure n epsilon, `spacing` and `lateral_offset` at places of the map.
+        Measure n epsilon and `spacing` at places of the map.
 
         n counts the images that k_X sees from a median place: of places, not of images, however
         many of these a robot took while it stood.
         """
-        crowds, nearest, across = [], [], []
-        runs = kernel_map.run_index
+        crowds, nearest = [], []
         for index in range(0, len(self.poses), max(1, len(self.poses) // 300)):
             here = self.poses[[index]]
             near = self.in_reach(here)
             crowds.append(float(self.kernel.gram(here, self.poses[near]).sum()) - 1.0)
-            offsets = se2.between(here, self.poses[near])
-            metres, turns = se2.magnitude(offsets)
+            metres, _ = se2.magnitude(se2.between(here, self.poses[near]))
             nearest.append(metres.min(where=metres > 0.0, initial=np.inf))
-            other = np.flatnonzero((runs[near] != runs[index]) & (turns < MAX_HEADING_DIFF))
-            if other.size and metres[other].min() < self.config.localized_radius:
-                along, aside, turn = offsets[other[np.argmin(metres[other])]]
-                # across the mean direction: two places of one bend have no lateral offset
-                across.append(aside * np.cos(0.5 * turn) - along * np.sin(0.5 * turn))
         weights, known = 1.0 / (1.0 + np.array(crowds)), np.isfinite(nearest)
         self._ridge = self.kernel.ridge * (1.0 + _median(np.array(crowds), weights))
         distances = np.array(nearest)[known]
         self.spacing = _median(distances, weights[known]) if known.any() else 0.0
-        self.lateral_offset = float(np.sqrt(np.mean(np.square(across)))) if across else 0.0
 
 
 def _uniform_on_places(gram: NDArray[np.floating[Any]]) -> FloatArray:

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 SMALL = 30
 """Points of a stratum that is not believed."""
-ELSEWHERE, LED = 10, 6
-"""Numbers of strata that are kept of each kind."""
+KEPT = 10
+"""Strata that are kept of each kind: elsewhere, and led."""
 BORN = float(np.log(0.003))
 """Log odds of a place for which only its first image speaks."""
 OFF_MAP = 0.01
@@ -187,11 +187,11 @@ class Strata:
         """Return indices to keep: half of each kind for their age, half for their odds."""
         chosen = [np.zeros(1, dtype=np.intp)]
         led = self.led[1:]
-        for members, number in ((np.flatnonzero(~led), ELSEWHERE), (np.flatnonzero(led), LED)):
+        for members in (np.flatnonzero(~led), np.flatnonzero(led)):
             by_age = 1 + members[np.argsort(self.ages[1:][members], kind='stable')]
-            older = by_age[number // 2 :]  # noqa: E203
+            youngest, older = np.split(by_age, [KEPT // 2])
             likely = older[np.argsort(-self.log_odds[older], kind='stable')]
-            chosen += [by_age[: number // 2], likely[: number - number // 2]]
+            chosen += [youngest, likely[: KEPT - KEPT // 2]]
         return np.concatenate(chosen)
 
 
