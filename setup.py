@@ -21,7 +21,7 @@ ROS = [
     'ros-visualization-msgs',
 ]
 # maps, images and the command line; the toolbox kernels/ needs none of them
-APP = ['h5py', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
+APP = ['h5py', 'pillow', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
 # opencv is not among them because its two builds (with and without a display) share one module
 HEADLESS = ['opencv-python-headless']
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it

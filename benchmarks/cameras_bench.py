@@ -15,7 +15,7 @@ import math
 from benchmarks import results
 from benchmarks.acceptance_places import Loaded
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.multi_camera import MultiCameraRun
+from kbr_localization.datasets.multi_camera import join_cameras
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_given_descriptors
 from kbr_localization.evaluation.metrics import below_1m_from
@@ -39,7 +39,7 @@ def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]
     """Render a run by each camera, and put them together."""
     turned = replace(config, camera_heading=math.pi)
     front, rear = (Loaded(SyntheticRun(building, one)) for one in (config, turned))
-    both = MultiCameraRun(('front', 'rear'), [front, rear])
+    both = join_cameras(('front', 'rear'), [front, rear])
     return {'front': front, 'rear': rear, 'front and rear': both}
 
 

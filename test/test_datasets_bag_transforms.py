@@ -2,7 +2,7 @@
 
 from bag_helpers import bag, drive, images, pose_stamped, SECOND, transforms
 from kbr_localization import se2
-from kbr_localization.datasets.rosbag import BagRun
+from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ OF_R1 = (
     ],
 )
 def test_the_way_from_the_map_to_the_base_is_the_reference(tmp_path, sent, way):
-    run = BagRun(bag(tmp_path / 'bag', images(), *sent))
+    run = open_dataset(bag(tmp_path / 'bag', images(), *sent))
     assert (run.sources[2], run.reference_frame) == (f'reference poses on /tf ({way})', 'map')
     known = [frame for frame in run if frame.reference is not None]
     assert known
@@ -51,7 +51,7 @@ def test_the_way_from_the_map_to_the_base_is_the_reference(tmp_path, sent, way):
 def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
     way = transforms('odom', 'base', DRIVEN, start=-100_000_000)
     late = [(topic, message, max(at, 0)) for topic, message, at in way]
-    run = BagRun(bag(tmp_path / 'bag', images(1), late))
+    run = open_dataset(bag(tmp_path / 'bag', images(1), late))
     assert run.odometry.stamps_ns[0] == 0
 
 
@@ -61,14 +61,14 @@ def test_transforms_that_were_sent_before_the_clock_of_a_simulation_came_are_lef
     laser = transforms('base', 'laser', [(0.1, 0, 0)], '/tf_static', start=0)
     by_computer = 1_700_000_000 * SECOND
     late = [(topic, message, by_computer + i) for i, (topic, message, _) in enumerate(way)]
-    run = BagRun(bag(tmp_path / 'bag', images(1), laser, late))
+    run = open_dataset(bag(tmp_path / 'bag', images(1), laser, late))
     assert run.odometry.stamps_ns[[0, -1]].tolist() == [SECOND, 5 * SECOND]
     np.testing.assert_allclose(run[0].odometry, [0.5, 0, 0], atol=1e-9)
 
 
 def test_without_an_odometry_topic_transforms_are_the_odometry(tmp_path):
     straight = transforms('map', 'base_link', [CORRECTION] * 2, every=3 * SECOND)
-    run = BagRun(bag(tmp_path / 'bag', images(), BASE, straight))
+    run = open_dataset(bag(tmp_path / 'bag', images(), BASE, straight))
     assert run.sources[1:] == (
         'odometry on /tf (odom -> base_footprint)', 'reference poses on /tf (map -> base_link)',
     )  # fmt: skip
@@ -80,8 +80,8 @@ def test_a_topic_of_poses_is_preferred_unless_tf_is_asked_for(tmp_path):
     truth = [('/truth', pose_stamped(SECOND * n, 7.0), None) for n in (1, 2, 3, 4)]
     straight = transforms('map', 'base', [CORRECTION] * 5)
     path = bag(tmp_path / 'bag', drive(), images(), truth, straight)
-    assert BagRun(path).sources[2] == 'reference poses on /truth (frame map)'
-    run = BagRun(path, reference_topic='/tf')
+    assert open_dataset(path).sources[2] == 'reference poses on /truth (frame map)'
+    run = open_dataset(path, reference_topic='/tf')
     assert run.sources[2] == 'reference poses on /tf (map -> base)'
 
 
@@ -95,11 +95,11 @@ LATE = (
 def test_what_may_hold_the_reference_is_named_where_nothing_does(tmp_path, sent):
     """Transforms that do not overlap in time hold no reference."""
     path = bag(tmp_path / 'bag', drive(), images(), *sent)
-    run = BagRun(path)
+    run = open_dataset(path)
     assert [frame.reference for frame in run] == [None] * len(run)
     for word in ('PoseWithCovarianceStamped', '--reference-topic', 'map -> base_link on /tf'):
         assert word in run.sources[2]
-    with pytest.raises(DatasetError, match=r'expected transforms map -> base_link or map -> odom'):
-        BagRun(path, reference_topic='/tf')
+    with pytest.raises(DatasetError, match=r'no reference poses in bag .*map -> base_link on /tf'):
+        open_dataset(path, reference_topic='/tf')
     with pytest.raises(DatasetError, match=r'no odometry in bag .*odom -> base_link on /tf'):
-        BagRun(bag(tmp_path / 'other', drive(), images()), odometry_topic='/tf')
+        open_dataset(bag(tmp_path / 'other', drive(), images()), odometry_topic='/tf')

@@ -18,10 +18,9 @@ from helpers import (
     write_tiny_cold_run,
 )
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
+from kbr_localization.datasets import Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import (
     ColdRecording,
-    ColdRun,
     format_image_name,
     format_odometry,
     parse_image_name,
@@ -116,7 +115,6 @@ def test_written_names_and_lines_are_read_back(seed):
 
 def test_a_written_run_is_read_back(run_path):
     run, track = open_dataset(run_path), tiny_odometry(8)
-    assert isinstance(run, ColdRun) and isinstance(run, Dataset)
     assert (run.name, len(run), run.skipped) == ('run', 8, {})
     for index, (frame, original) in enumerate(zip(run, tiny_frames(8), strict=True)):
         assert (frame.stamp_ns, frame.label) == (START_NS + index * FRAME_NS, 'CR')
@@ -128,7 +126,7 @@ def test_a_written_run_is_read_back(run_path):
 
 
 def test_copies_keep_images_labels_and_missing_references(run_path, tmp_path):
-    run = ColdRun(run_path)
+    run = open_dataset(run_path)
     copy = write_cold_run(tmp_path / 'copy', run, run.odometry)
     assert [frame.name for frame in copy] == [frame.name for frame in run]
     for source, target in zip(images_of(run_path), images_of(tmp_path / 'copy'), strict=True):
@@ -142,11 +140,11 @@ def test_copies_keep_images_labels_and_missing_references(run_path, tmp_path):
 def test_cameras_are_chosen_by_name(run_path):
     shutil.copytree(run_path / 'std_cam', run_path / 'omni_cam')
     images_of(run_path)[0].unlink()
-    assert (len(ColdRun(run_path)), len(ColdRun(run_path, camera='omni'))) == (7, 8)
+    assert (len(open_dataset(run_path)), len(open_dataset(run_path, ['omni']))) == (7, 8)
     shutil.rmtree(run_path / 'std_cam')
     assert len(open_dataset(run_path)) == 8
-    with pytest.raises(DatasetError, match='expected a folder front_cam; cameras: omni_cam'):
-        ColdRun(run_path, camera='front')
+    with pytest.raises(DatasetError, match="no camera 'front': expected one of omni_cam"):
+        open_dataset(run_path, ['front'])
 
 
 def test_what_is_no_run_is_told_with_what_would_be(tmp_path, run_path):
@@ -159,18 +157,26 @@ def test_what_is_no_run_is_told_with_what_would_be(tmp_path, run_path):
         open_dataset(tmp_path / 'empty')
 
 
+def test_a_file_with_the_name_of_a_camera_is_no_camera(tmp_path, run_path):
+    (run_path / 'front_cam').write_text('')
+    (tmp_path / 'front_cam').write_text('')
+    assert len(open_dataset(run_path)) == 8
+    with pytest.raises(DatasetError, match='expected one of the runs in it'):
+        open_dataset(tmp_path)
+
+
 def test_a_run_without_images_or_odometry_is_refused(run_path):
     (run_path / ODOMETRY).write_text('\n')
     with pytest.raises(DatasetError, match=r'odom\.tdf: no line can be used: it is empty'):
-        ColdRun(run_path)
+        open_dataset(run_path)
     (run_path / ODOMETRY).unlink()
     with pytest.raises(DatasetError, match=r'no odometry in .*expected the file odom_scans'):
-        ColdRun(run_path)
+        open_dataset(run_path)
     write_tiny_cold_run(run_path.parent / 'other')
     for image in images_of(run_path.parent / 'other'):
         image.unlink()
     with pytest.raises(DatasetError, match=r'no images in .*8 listed in places.lst but missing'):
-        ColdRun(run_path.parent / 'other')
+        open_dataset(run_path.parent / 'other')
 
 
 def test_broken_images_raise_only_when_they_are_loaded(run_path):
@@ -180,7 +186,7 @@ def test_broken_images_raise_only_when_they_are_loaded(run_path):
         strict=True,
     ):  # fmt: skip
         file.write_bytes(content)
-    run = ColdRun(run_path)
+    run = open_dataset(run_path)
     for index, file in enumerate(broken):
         with pytest.raises(DatasetError, match=f'broken image .*{file.name}'):
             run[index].load_image()
@@ -193,13 +199,13 @@ def test_broken_images_raise_only_when_they_are_loaded(run_path):
 @pytest.mark.parametrize(('file', 'number'), [(PLACES, 9), (ODOMETRY, 78)])
 def test_bad_lines_are_skipped_and_counted_with_the_number_of_the_first(run_path, file, number):
     edit(run_path / file, lambda lines: [*lines, '\x00\ufffd what is this\n', '\n', 'rubbish\n'])
-    run = ColdRun(run_path)
+    run = open_dataset(run_path)
     ((reason, count),) = run.skipped.items()
     start = f'bad line in {file.split("/")[1]} (the first: line {number}: expected '
     assert (len(run), count, reason[: len(start)]) == (8, 2, start)
     edit(run_path / file, lambda lines: ['rubbish\n'] * 9)
     with pytest.raises(DatasetError, match=r'no line can be used: line 1: expected .*rubbish'):
-        ColdRun(run_path)
+        open_dataset(run_path)
 
 
 def test_images_that_cannot_be_used_are_counted(run_path):
@@ -210,8 +216,8 @@ def test_images_that_cannot_be_used_are_counted(run_path):
     other = images[0].with_name(format_image_name(START_NS, straight_reference(5.0)))
     shutil.copy(images[0], other)
     edit(run_path / ODOMETRY, lambda lines: lines[:40])
-    skipped = {reason.partition(' (')[0]: n for reason, n in ColdRun(run_path).skipped.items()}
-    assert skipped == {
+    skipped = open_dataset(run_path).skipped.items()
+    assert {reason.partition(' (')[0]: count for reason, count in skipped} == {
         'bad image name': 1,
         'listed in places.lst but missing': 1,
         'repeated stamp': 1,
@@ -219,18 +225,18 @@ def test_images_that_cannot_be_used_are_counted(run_path):
     }
     edit(run_path / ODOMETRY, lambda lines: lines[:3])
     with pytest.raises(DatasetError, match=r'no image of .* lies within its odometry'):
-        ColdRun(run_path)
+        open_dataset(run_path)
 
 
 def test_a_clock_that_was_set_back_is_refused(run_path):
     """Sorting would interleave the poses of both times."""
-    track = ColdRun(run_path).odometry
+    track = open_dataset(run_path).odometry
     later = track.stamps_ns > START_NS + 2_300_000_000
     stamps = track.stamps_ns - later * 2_010_000_000
     samples = zip(stamps.tolist(), track.poses, strict=True)
     (run_path / ODOMETRY).write_text(''.join(format_odometry(*sample) for sample in samples))
     with pytest.raises(DatasetError, match='tdf: the times go back and over the same times'):
-        ColdRun(run_path)
+        open_dataset(run_path)
 
 
 def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_error(tmp_path, run_path):

@@ -4,6 +4,7 @@ import resource
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 import zlib
 
 import cv2
@@ -84,7 +85,7 @@ def test_a_truncated_image_is_neither_decoded_nor_copied(tmp_path, suffix):
 def test_a_damaged_png_is_refused_before_libpng_complains_of_it(capfd):
     data = bytearray(cv2.imencode('.png', textured_image(0))[1].tobytes())
     data[len(data) // 2] ^= 255
-    with pytest.raises(DatasetError, match='a chunk that is damaged'):
+    with pytest.raises(DatasetError, match='a PNG that is damaged'):
         decode_image(bytes(data), 'it')
     assert capfd.readouterr().err == ''
 
@@ -94,6 +95,10 @@ def test_an_image_is_turned_as_its_exif_says():
     exif = b'Exif\0\0' + orientation
     turned = JPEG[:2] + b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif + JPEG[2:]
     assert decode_image(JPEG, 'it').shape[:2] == decode_image(turned, 'it').shape[1::-1]
+
+
+def raw(encoding, height, width, step, data, is_bigendian=False):
+    return SimpleNamespace(**locals())
 
 
 def stored(encoding):
@@ -111,9 +116,10 @@ def stored(encoding):
 def test_raw_images_come_out_grey_or_bgr_whatever_their_padding(encoding):
     data = stored(encoding)
     rows = np.pad(data.reshape(24, -1), ((0, 0), (0, 6))).copy()
-    image = decode_raw_image(encoding, 24, 32, rows.shape[1], rows.tobytes()[:-6])
+    image = decode_raw_image(raw(encoding, 24, 32, rows.shape[1], rows.tobytes()[:-6]))
     np.testing.assert_array_equal(image, GREY if data.ndim == 2 else BGR)
-    image = decode_raw_image(encoding, 24, 32, data.strides[0], memory := bytearray(data))
+    memory = bytearray(data)
+    image = decode_raw_image(raw(encoding, 24, 32, data.strides[0], memory))
     memory[0] ^= 255
     np.testing.assert_array_equal(image, GREY if data.ndim == 2 else BGR)
 
@@ -123,7 +129,7 @@ def test_raw_images_come_out_grey_or_bgr_whatever_their_padding(encoding):
 def test_of_sixteen_bits_the_upper_eight_are_taken(big_endian, padding):
     rows = WIDE.astype('>u2' if big_endian else '<u2').view(np.uint8)
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77).tobytes()
-    image = decode_raw_image('mono16', 24, 32, 64 + padding, padded, 'front', big_endian)
+    image = decode_raw_image(raw('mono16', 24, 32, 64 + padding, padded, big_endian))
     np.testing.assert_array_equal(image, WIDE >> 8)
     png = cv2.imencode('.png', WIDE)[1].tobytes()
     np.testing.assert_array_equal(decode_image(png, 'file'), WIDE >> 8)
@@ -133,7 +139,9 @@ def test_images_that_are_not_taken_as_they_are_are_told_once():
     program = (
         'import cv2, numpy as np; from kbr_localization.datasets import images\n'
         'faint = np.linspace(29315, 30315, 24 * 32).astype("<u2").reshape(24, 32)\n'
-        'images.decode_raw_image("mono16", 24, 32, 64, faint.tobytes(), "front")\n'
+        'from types import SimpleNamespace as Raw\n'
+        'images.decode_raw_image(Raw(encoding="mono16", height=24, width=32, step=64, '
+        'data=faint.tobytes(), is_bigendian=False))\n'
         'for pixels in (faint, np.full((9, 9, 4), 7, np.uint8)):\n'
         '    images.decode_image(cv2.imencode(".png", pixels)[1].tobytes(), "file")\n'
     )
@@ -149,7 +157,7 @@ def test_images_that_are_not_taken_as_they_are_are_told_once():
 def test_bayer_patterns_give_back_a_flat_colour(pattern):
     colour = {'b': 200, 'g': 120, 'r': 40}
     tile = np.array([colour[c] for c in pattern], np.uint8).reshape(2, 2)
-    image = decode_raw_image(f'bayer_{pattern}8', 16, 16, 16, np.tile(tile, (8, 8)).tobytes())
+    image = decode_raw_image(raw(f'bayer_{pattern}8', 16, 16, 16, np.tile(tile, (8, 8)).tobytes()))
     np.testing.assert_array_equal(image[4:12, 4:12].reshape(-1, 3), [[200, 120, 40]] * 64)
 
 
@@ -157,7 +165,7 @@ def test_bayer_patterns_give_back_a_flat_colour(pattern):
 def test_yuv_keeps_the_brightness(encoding, luma):
     pixels = np.full((8, 8, 2), 128, np.uint8)
     pixels[..., luma] = np.linspace(30, 220, 64).reshape(8, 8).astype(np.uint8)
-    image = decode_raw_image(encoding, 8, 8, 16, pixels.tobytes())
+    image = decode_raw_image(raw(encoding, 8, 8, 16, pixels.tobytes()))
     grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY).astype(float).reshape(-1)
     assert np.all(np.diff(grey) >= 0) and grey[-1] - grey[0] > 190
 
@@ -176,4 +184,4 @@ def test_yuv_keeps_the_brightness(encoding, luma):
 )
 def test_impossible_raw_images_are_refused(fields, says):
     with pytest.raises(DatasetError, match=says):
-        decode_raw_image(*fields)
+        decode_raw_image(raw(*fields))

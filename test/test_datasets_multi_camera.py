@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
-from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.multi_camera import (
     camera_name,
     camera_names,
-    MultiCameraRun,
+    join_cameras,
     MultiImage,
     one_picture,
     Synchronizer,
@@ -189,7 +188,7 @@ def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():
     rear.frames[1] = replace(rear.frames[1], image=broken)
     front.frames[2] = replace(front.frames[2], image=broken)
     rear.frames[2] = replace(rear.frames[2], image=broken)
-    run = MultiCameraRun(CAMERAS, [front, rear])
+    run = join_cameras(CAMERAS, [front, rear])
     assert run[1].load_image()[1] is None and run[1].load_image()[0] is not None
     with pytest.raises(DatasetError, match='broken'):
         run[2].load_image()
@@ -199,7 +198,7 @@ def test_cameras_of_different_clocks_are_explained():
     late = TinyRun(4)
     late.frames = [replace(f, stamp_ns=f.stamp_ns + 10**12) for f in late.frames]
     with pytest.raises(DatasetError, match='are their stamps of one clock'):
-        MultiCameraRun(CAMERAS, [TinyRun(4), late])
+        join_cameras(CAMERAS, [TinyRun(4), late])
 
 
 def test_a_folder_of_two_recorded_cameras_is_opened_with_both(tmp_path):
@@ -207,9 +206,9 @@ def test_a_folder_of_two_recorded_cameras_is_opened_with_both(tmp_path):
     run = open_dataset(path)
     assert run.cameras == ('front', 'rear') and len(run) == 6
     assert run[2].load_image()[1].shape == (96, 128)
-    assert isinstance(open_dataset(path, ['rear']), ColdRun)
+    assert len(open_dataset(path, ['rear'])[0].load_image()) == 96
     assert open_dataset(path, ['rear', 'front']).cameras == ('rear', 'front')
-    with pytest.raises(DatasetError, match='cameras: front_cam, rear_cam'):
+    with pytest.raises(DatasetError, match='expected one of front_cam, rear_cam'):
         open_dataset(path, ['left'])
 
 

@@ -8,7 +8,6 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.datasets.tracks import (
     refuse_repeated_times,
     without_jumps,
@@ -129,7 +128,7 @@ def test_the_node_takes_them_in_the_same_way(seed):
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):
     pushed = [*drive(3.0), *[('/odom', odometry((20 + i) * SECOND, 0.0), None) for i in range(9)]]
     more = [('/image', image(second * SECOND), None) for second in (24, 25, 26)]
-    run = BagRun(bag(tmp_path / 'bag', pushed, images(), more))
+    run = open_dataset(bag(tmp_path / 'bag', pushed, images(), more))
     write_bag(run, tmp_path / 'copy')
     write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
     for copy in (run, open_dataset(tmp_path / 'copy'), open_dataset(tmp_path / 'cold')):

@@ -34,7 +34,12 @@ def test_the_package_has_one_version(manifest):
 
 def test_the_manifest_names_what_the_package_imports(manifest):
     keys = {element.text for element in manifest.iter('exec_depend')}
-    names = {'opencv-python-headless': 'opencv', 'pyyaml': 'yaml', 'scikit-image': 'skimage'}
+    names = {
+        'opencv-python-headless': 'opencv',
+        'pyyaml': 'yaml',
+        'scikit-image': 'skimage',
+        'pillow': 'pil',
+    }
     for requirement in map(Requirement, metadata.requires('kbr_localization')):
         if requirement.marker is None or requirement.marker.evaluate({'extra': 'app'}):
             assert f'python3-{names.get(requirement.name, requirement.name)}' in keys

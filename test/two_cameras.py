@@ -5,7 +5,7 @@ from dataclasses import replace
 from helpers import tiny_odometry
 from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encode_jpeg
-from kbr_localization.datasets.multi_camera import MultiCameraRun
+from kbr_localization.datasets.multi_camera import join_cameras
 from map_helpers import TinyRun
 import numpy as np
 
@@ -23,7 +23,7 @@ def two_camera_run(frames=30):
         replace(frame, image=mirrored(frame.image), stamp_ns=frame.stamp_ns + 5_000_000)
         for frame in rear.frames
     ]
-    return MultiCameraRun(CAMERAS, [front, rear])
+    return join_cameras(CAMERAS, [front, rear])
 
 
 def write_two_camera_cold_run(path, frames=30):

@@ -84,8 +84,8 @@ class Reading:
             cameras = split_names('--cameras', named)
         dataset = open_dataset(run, cameras, guess=guess, **given)
         notes = [', '.join(dataset.sources), *dataset.notes]
-        if guess and (others := getattr(dataset, 'others', ())):
-            notes.append(f'not used: {", ".join(others)}')
+        if guess and dataset.others:
+            notes.append(f'not used: {", ".join(dataset.others)}')
         for note in filter(None, notes):
             console.note(f'{run}: {note}')
         return dataset

@@ -13,7 +13,6 @@ import weakref
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.tables import load_yaml
 from kbr_localization.errors import DatasetError
-from kbr_localization.files import read_text
 
 try:
     from rosbags import rosbag1, rosbag2
@@ -65,7 +64,7 @@ class Bag:
         with self._failures():
             if self.path.is_dir():
                 # rosbags expands aliases without bound
-                load_yaml(read_text(self.path / METADATA, most=1 << 26))
+                load_yaml(self.path / METADATA, most=1 << 26)
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, self._reader.close)
@@ -107,6 +106,13 @@ class Bag:
                 return message
         raise DatasetError(f'bag {self.path}: a message of {topic.name} is gone')
 
+    def frames_of(self, topic: Topic | None) -> tuple[str, str]:
+        """Frame of the first message of a topic, and of its child; empty where it has none."""
+        for *_, message in self.messages([topic], Skipped()) if topic else ():
+            child = getattr(message, 'child_frame_id', '')
+            return message.header.frame_id.strip('/'), child.strip('/')
+        return '', ''
+
     @contextmanager
     def _failures(self) -> Iterator[None]:
         """Turn whatever a damaged bag makes the reader raise into one line."""
@@ -144,8 +150,6 @@ def stamp_of(message: Any) -> int:
 
 def _storage_of(path: Path) -> Path:
     """Return the path itself, or the only storage file of a folder that has lost its metadata."""
-    if not path.exists():
-        raise DatasetError(f'no such bag: {path}: expected a folder or file of a bag')
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     for file in files:
         # a storage would wait for somebody who writes into the pipe

@@ -14,10 +14,10 @@ import math
 import os
 from pathlib import Path
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import weakref
 
-from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes, ImageFile
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
@@ -28,7 +28,12 @@ from kbr_localization.datasets.run_folder import (
     write_notes,
 )
 from kbr_localization.datasets.tables import FARTHEST_M, read_table
-from kbr_localization.datasets.tracks import make_track, refuse_repeated_times, Run
+from kbr_localization.datasets.tracks import (
+    make_run,
+    make_track,
+    refuse_repeated_times,
+    StampedImage,
+)
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray, wrap_angle
@@ -126,77 +131,54 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
     return np.array([x, y, float(wrap_angle(angle))])
 
 
-class ColdRun(Run):
+def read_cold(folder: Path) -> Dataset:
     """
-    A run of COLD: images with the reference pose in their names, odometry, place labels.
+    Read a run of COLD: images with the reference pose in their names, odometry, place labels.
 
-    The frames are the images of one camera (`std_cam`, `omni_cam` or another `<name>_cam`; by
-    default the first that the folder has), with the odometry interpolated to their stamps. Images
-    of a run that was recorded without poses (`WITHOUT_POSES`) have no reference. Images are read
-    when asked for. Raises DatasetError when the folder is no such run or nothing usable is left.
+    `folder`: of the camera whose images are the frames. Images of a run that was recorded without
+    poses (`WITHOUT_POSES`) have no reference. Images are read when asked for. Raises DatasetError
+    when nothing usable is left.
     """
-
-    def __init__(self, path: Path | str, camera: str | None = None) -> None:
-        self.path, skipped = Path(path), Skipped()
-        cameras = cameras_in(self.path) if self.path.is_dir() else []
-        wanted = (*CAMERAS, *cameras) if camera is None else (folder_of(camera),)
-        folder = next((self.path / name for name in wanted if name in cameras), None)
-        if folder is None:
-            expected = ' or '.join(CAMERAS if camera is None else wanted)
-            raise DatasetError(
-                f'no images in {self.path}: expected a folder {expected}; '
-                f'cameras: {", ".join(cameras) or "none"}'
-            )
-        self._folder, places = folder, self.path / PLACES
-        files = sorted(folder.iterdir())
-        if not files and places.is_file() and not places.stat().st_size:
-            raise DatasetError(
-                f'no image was recorded in {self.path}: each needs a pose that is near in time; '
-                'the log of the recorder says what did not come'
-            )
-        odometry = _read_odometry(self.path / ODOMETRY, skipped)
-        lines = read_table(places, parse_place, skipped) if places.is_file() else []
-        self._labels = dict(line for line in lines if line is not None)
-        self._named = dict[str, StampedPose]()
-        for file in files:
-            if file.suffix.lower() in IMAGE_SUFFIXES:
-                try:
-                    self._named[file.name] = parse_image_name(file.name)
-                except ValueError as error:
-                    skipped.add('bad image name', error)
-        missing = len(self._labels.keys() - self._named.keys())
-        skipped.add('listed in places.lst but missing', number=missing)
-        if not self._named:
-            raise DatasetError(
-                f'no images in {self._folder}: expected names like '
-                f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
-                + ''.join(f', {count} {reason}' for reason, count in skipped.items())
-            )
-        self._names = list(self._named)
-        stamps = [image.stamp_ns for image in self._named.values()]
-        name, notes = self.path.resolve().name, read_notes(self.path)
-        super().__init__(name, stamps, odometry, skipped, notes=notes)
-
-    def _frame(self, place: int, **known: Any) -> Frame:
-        name = self._names[place]
-        known['reference'] = None if WITHOUT_POSES in self.notes else self._named[name].pose
-        image, label = ImageFile(self._folder / name), self._labels.get(name, '')
-        return Frame(image=image, name=name, label=label, **known)
+    path, skipped = folder.parent, Skipped()
+    files, places = sorted(folder.iterdir()), path / PLACES
+    if not files and places.is_file() and not places.stat().st_size:
+        raise DatasetError(
+            f'no image was recorded in {path}: each needs a pose that is near in time; the log of '
+            'the recorder says what did not come'
+        )
+    odometry, notes = _read_odometry(path / ODOMETRY, skipped), read_notes(path)
+    lines = read_table(places, parse_place, skipped) if places.is_file() else []
+    labels, images = dict(line for line in lines if line is not None), list[StampedImage]()
+    for file in files:
+        if file.suffix.lower() in IMAGE_SUFFIXES:
+            try:
+                stamp_ns, pose = parse_image_name(file.name)
+            except ValueError as error:
+                skipped.add('bad image name', error)
+                continue
+            pose, label = None if WITHOUT_POSES in notes else pose, labels.pop(file.name, '')
+            images.append(StampedImage(stamp_ns, ImageFile(file), file.name, label, pose))
+    skipped.add('listed in places.lst but missing', number=len(labels))
+    if not images:
+        raise DatasetError(
+            f'no images in {folder}: expected names like t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
+            + ''.join(f', {count} {reason}' for reason, count in skipped.items())
+        )
+    return make_run(path.resolve().name, images, odometry, skipped, notes=notes)
 
 
 def _read_odometry(path: Path, skipped: Skipped) -> OdometryTrack:
     if not path.is_file():
         raise DatasetError(f'no odometry in {path.parents[1]}: expected the file {ODOMETRY}')
     lines = [line for line in read_table(path, parse_odometry, skipped) if line is not None]
-    stamps, poses = zip(*lines, strict=True)
     # identical stamps do no harm
-    refuse_repeated_times(f'{path}: the times', list(dict.fromkeys(stamps)))
-    return make_track(stamps, poses, skipped, f'in {ODOMETRY.name}')
+    refuse_repeated_times(f'{path}: the times', list(dict.fromkeys(stamp for stamp, _ in lines)))
+    return make_track(lines, skipped, f'in {ODOMETRY.name}')
 
 
 def write_cold_run(
     path: Path | str, frames: Iterable[Frame], odometry: OdometryTrack, notes: Sequence[str] = ()
-) -> ColdRun:
+) -> Dataset:
     """
     Write a run in COLD's format, as a whole or not at all, and open it.
 
@@ -208,8 +190,8 @@ def write_cold_run(
     with new_folder(path) as folder:
         skipped = fill_cold_run(folder, frames, odometry)
         write_notes(folder, notes)
-        ColdRun(folder)
-    run = ColdRun(path)
+        read_cold(folder / CAMERAS[0])
+    run = read_cold(Path(path, CAMERAS[0]))
     run.skipped |= skipped
     return run
 
@@ -248,16 +230,6 @@ def label_word(label: str) -> str:
     return '_'.join(label.split()) or 'unknown'
 
 
-def cameras_in(path: Path) -> list[str]:
-    """Names of the folders of cameras of a run."""
-    return sorted(p.name for p in path.iterdir() if p.is_dir() and p.name.endswith(SUFFIX))
-
-
-def folder_of(camera: str) -> str:
-    """Name of the folder of a camera, which may be given with or without its ending."""
-    return camera if camera.endswith(SUFFIX) else camera + SUFFIX
-
-
 class ColdRecording:
     """
     Append images and odometry to a run folder, new or existing, for one camera or several.
@@ -271,7 +243,9 @@ class ColdRecording:
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
         self.path = Path(path)
-        self.cameras = tuple(folder_of(camera) for camera in cameras or CAMERAS[:1])
+        # with or without the ending
+        names = [camera.removesuffix(SUFFIX) + SUFFIX for camera in cameras]
+        self.cameras = tuple(names) or CAMERAS[:1]
         places, odometry = self.path / PLACES, self.path / ODOMETRY
         self._check_foreign()
         with self._as_dataset_errors():

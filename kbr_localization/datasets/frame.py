@@ -1,11 +1,11 @@
-"""What every dataset provides: frames, the odometry along them, and what was left out."""
+"""A run: frames, the odometry along them, and what was left out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 import hashlib
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
@@ -53,8 +53,8 @@ class OdometryTrack:
     resets_ns: tuple[int, ...] = ()
     recorded: OdometryTrack | None = field(default=None, repr=False)
 
-    def at(self, stamp_ns: int) -> se2.FloatArray:
-        """Pose (3,) at a stamp; raises DatasetError outside of the track."""
+    def at(self, stamp_ns: int | se2.StampArray) -> se2.FloatArray:
+        """Pose (3,) at a stamp, (n, 3) at stamps (n,); raises DatasetError outside of them."""
         try:
             return se2.interpolate(self.stamps_ns, self.poses, stamp_ns)
         except KbrError as error:
@@ -80,57 +80,52 @@ class Skipped(dict[str, int]):
         return self._reasons.get(what, '')
 
 
-@runtime_checkable
-class Dataset(Protocol):
+class Dataset:
     """
-    A run: a sequence of frames in order of time, and the odometry at full rate.
+    A run: its frames in order of time, and the odometry at full rate.
 
     `skipped` counts what was left out, by reason; lazy images that turn out broken are counted by
-    whoever loads them. A class that inherits from this has the rest by default. `notes`: lines
-    for the user, such as that the odometry is synthetic. `sources`: the topics that were read.
-    `cameras`: their names where there are several. `reference_frame`: frame id of the reference
-    poses, empty where unknown. `fixes`: known poses at their own stamps.
+    whoever loads them. A class that inherits from this may make its frames when they are asked
+    for. `notes`: lines for the user, such as that the odometry is synthetic. `sources`, `others`:
+    the topics that were read, and those that were not. `cameras`: their names where there are
+    several. `reference_frame`: frame id of the reference poses, empty where unknown.
+    `lateness_s`: seconds from the stamp of each image to its recording, empty where unknown.
     """
 
-    name: str
-    odometry: OdometryTrack
-    skipped: dict[str, int]
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     cameras: tuple[str, ...] = ()
     reference_frame: str = ''
+    lateness_s: se2.FloatArray = np.zeros(0)
+    reference: OdometryTrack | None = None
+
+    def __init__(
+        self,
+        name: str,
+        odometry: OdometryTrack,
+        skipped: dict[str, int],
+        frames: Sequence[Frame],
+    ) -> None:
+        self.name, self.odometry, self.skipped, self.frames = name, odometry, skipped, frames
 
     @property
     def fixes(self) -> OdometryTrack | None:
-        """Known poses at their stamps, by default the frames' references, or None."""
-        known = [f for f in self if f.reference is not None]
+        """Known poses at their own stamps: `reference`, else those of the frames, or None."""
+        known = [] if self.reference else [f for f in self if f.reference is not None]
         if not known:
-            return None
+            return self.reference
         stamps = np.array([frame.stamp_ns for frame in known], dtype=np.int64)
         return OdometryTrack(stamps, np.array([frame.reference for frame in known]))
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Frame: ...
-
-    def __iter__(self) -> Iterator[Frame]:
-        return (self[index] for index in range(len(self)))
-
-
-@dataclass
-class FrameList(Dataset):
-    """A run of given frames."""
-
-    name: str
-    odometry: OdometryTrack
-    skipped: dict[str, int]
-    frames: tuple[Frame, ...]
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def __getitem__(self, index: int) -> Frame:
         return self.frames[index]
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (self[index] for index in range(len(self)))
 
 
 def identity(dataset: Dataset) -> list[Any]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 import functools
+import io
 import logging
 from pathlib import Path
-import struct
 from typing import Any
-import zlib
 
 import cv2
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_file
 import numpy as np
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 MAX_PIXELS = 1 << 25
 """Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
 logger = logging.getLogger(__name__)
-_PNG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR'
+_PNG_START, _PNG_END = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', b'IEND\xaeB`\x82'
 
 
 # sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
@@ -76,27 +77,34 @@ class MessageImage:
     """
     A lazy image of a sensor_msgs/Image or CompressedImage of rclpy or of a bag.
 
-    `name`: used in messages.
+    `message`: it, or a function that reads it. `name`: used in messages.
     """
 
     message: Any
     name: str = 'message'
 
+    def _read(self) -> Any:
+        return self.message() if callable(self.message) else self.message
+
     def __call__(self) -> Image:
         """Decode or convert the message; raises DatasetError."""
-        m = self.message
-        if hasattr(m, 'format'):
-            return decode_image(self.encoded(), self.name)
-        layout = (m.encoding, m.height, m.width, m.step, m.data)
-        return decode_raw_image(*layout, self.name, bool(m.is_bigendian))
+        message = self._read()
+        if hasattr(message, 'format'):
+            return decode_image(_compressed_bytes(message, self.name), self.name)
+        return decode_raw_image(message, self.name)
 
     def encoded(self, quality: int = 95) -> bytes:
         """Return the bytes of a compressed message, else of a new JPEG; raises DatasetError."""
-        if not hasattr(self.message, 'format'):
-            return encode_jpeg(self(), self.name, quality)
-        # image_transport begins with the encoding of the raw image: '16UC1; png compressed'
-        _refuse_measurements(self.message.format.partition(';')[0].strip(), self.name)
-        return bytes(self.message.data)
+        message = self._read()
+        if hasattr(message, 'format'):
+            return _compressed_bytes(message, self.name)
+        return encode_jpeg(decode_raw_image(message, self.name), self.name, quality)
+
+
+def _compressed_bytes(message: Any, name: str) -> bytes:
+    # image_transport begins with the encoding of the raw image: '16UC1; png compressed'
+    _refuse_measurements(message.format.partition(';')[0].strip(), name)
+    return bytes(message.data)
 
 
 def check_size(width: int, height: int, name: str) -> None:
@@ -177,22 +185,15 @@ def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 
     return data
 
 
-def decode_raw_image(
-    encoding: str,
-    height: int,
-    width: int,
-    step: int,
-    data: Any,
-    name: str = 'message',
-    big_endian: bool = False,
-) -> Image:
+def decode_raw_image(message: Any, name: str = 'message') -> Image:
     """
     Pixels of a sensor_msgs/Image: grey to (height, width), colour to (height, width, 3) BGR uint8.
 
-    `step`: bytes of a row, padding included. `data`: anything with a buffer, which the result does
-    not share. Of 16 bits the upper 8 are taken: a scale from the darkest to the brightest pixel
-    would flicker. Raises DatasetError for an unsupported encoding and for impossible sizes.
+    Its data may be anything with a buffer, which the result does not share. Of 16 bits the upper 8
+    are taken: a scale from the darkest to the brightest pixel would flicker. Raises DatasetError
+    for an unsupported encoding and for impossible sizes.
     """
+    encoding, height, width, step = message.encoding, message.height, message.width, message.step
     if encoding not in ENCODINGS:
         _refuse_measurements(encoding, name)
         raise DatasetError(
@@ -208,7 +209,7 @@ def decode_raw_image(
             f'a row, got {width}x{height} {encoding} with a step of {step}'
         )
     check_size(width, height, name)
-    values = np.frombuffer(data, dtype=np.uint8)
+    values = np.frombuffer(message.data, dtype=np.uint8)
     # the last row need not be padded
     if values.size < step * (height - 1) + row:
         raise DatasetError(
@@ -217,7 +218,7 @@ def decode_raw_image(
         )
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
     if depth == 2:
-        rows = rows[:, (0 if big_endian else 1) :: 2]  # noqa: E203
+        rows = rows[:, (0 if message.is_bigendian else 1) :: 2]  # noqa: E203
         _tell_of_sixteen_bits(rows)
     shape = (height, width) if channels == 1 else (height, width, channels)
     pixels = np.array(rows).reshape(shape)
@@ -242,51 +243,26 @@ def _refuse_measurements(encoding: str, name: str) -> None:
 
 def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
-    if data.startswith(_PNG_START[:4]):
-        _check_chunks(data, name)
-        if data.startswith(_PNG_START):
-            width, height = struct.unpack_from('>II', data, 16)
-            return width, height
+    reader: type[JpegImageFile | PngImageFile]
+    if data.startswith(_PNG_START):
+        kind, reader, is_whole = 'PNG', PngImageFile, _PNG_END in data
     elif data.startswith(b'\xff\xd8'):
-        try:
-            frame = _jpeg_frame(data)
-            height, width = struct.unpack_from('>HH', data, frame + 3)
-        except (struct.error, IndexError, ValueError):
-            frame = len(data)
-        # OpenCV fills what is missing with grey. A thumbnail before the frame has an end of its
-        # own, and cameras pad their files; within the frame the marker does not occur
-        if data.rfind(b'\xff\xd9', frame) < 0:
-            raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
-        return width, height
-    raise _broken(name, f'{len(data)} bytes of another kind')
-
-
-def _check_chunks(data: bytes, name: str) -> None:
-    """Raise DatasetError for a damaged PNG, of which libpng would complain on stderr."""
-    at, kind = 8, b''
-    while kind != b'IEND':
-        length = int.from_bytes(data[at : at + 4], 'big')  # noqa: E203
-        kind, end = data[at + 4 : at + 8], at + 8 + length  # noqa: E203
-        if end + 4 > len(data):
-            raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
-        told = int.from_bytes(data[end : end + 4], 'big')  # noqa: E203
-        if zlib.crc32(data[at + 4 : end]) != told:  # noqa: E203
-            raise _broken(name, 'a PNG with a chunk that is damaged')
-        at = end + 4
-
-
-def _jpeg_frame(data: bytes) -> int:
-    """Go from segment to segment to the one that starts the frame; return its place."""
-    at = 2
-    while True:
-        at = data.index(b'\xff', at)
-        while data[at] == 0xFF:
-            at += 1
-        marker, at = data[at], at + 1
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return at
-        if marker > 0x01 and not 0xD0 <= marker <= 0xD8:  # those have no content
-            at += max(struct.unpack_from('>H', data, at)[0], 2)
+        # OpenCV fills what is missing with grey. The end of a thumbnail is before the scan of the
+        # image; cameras pad their files
+        is_whole = data.rfind(b'\xff\xd9') > data.rfind(b'\xff\xda')
+        kind, reader = 'JPEG', JpegImageFile
+    else:
+        raise _broken(name, f'{len(data)} bytes of another kind')
+    if not is_whole:
+        raise _broken(name, f'a {kind} that is cut off after {len(data)} bytes')
+    try:
+        with reader(io.BytesIO(data)) as image:
+            size = image.size
+            # libpng would complain of a damaged chunk on stderr
+            image.verify()
+    except Exception as error:
+        raise _broken(name, f'a {kind} that is damaged ({error})') from error
+    return size
 
 
 def _broken(name: str, found: str) -> DatasetError:

@@ -10,7 +10,7 @@ import itertools
 from typing import Any, Generic, TypeVar
 
 import cv2
-from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -201,59 +201,42 @@ class LazyImages:
         return MultiImage(images)
 
 
-class MultiCameraRun(Dataset):
+def join_cameras(
+    cameras: Sequence[str], runs: Sequence[Dataset], tolerance: float = TOLERANCE
+) -> Dataset:
     """
-    A run of several cameras, made of one run for each, whose images are `MultiImage`s.
+    Join one run for each of several cameras into a run whose images are `MultiImage`s.
 
-    `cameras`: their names. `runs`: in the same order; odometry and reference poses come from
-    the first one. Images belong together when their stamps differ by at most `tolerance` seconds.
-    Raises DatasetError when no images belong together.
+    Odometry and reference poses come from the first run. Images belong together when their stamps
+    differ by at most `tolerance` seconds. Raises DatasetError when no images belong together.
     """
-
-    def __init__(
-        self, cameras: Sequence[str], runs: Sequence[Dataset], tolerance: float = TOLERANCE
-    ) -> None:
-        self.cameras, self._runs = tuple(cameras), tuple(runs)
-        self.name, self.odometry = runs[0].name, runs[0].odometry
-        parts = (run.sources for run in runs)
-        self.sources = tuple(dict.fromkeys(itertools.chain(*zip(*parts, strict=True))))
-        self.notes, self.reference_frame = runs[0].notes, runs[0].reference_frame
-        synchronizer: Synchronizer[int] = Synchronizer(self.cameras, tolerance)
-        arrivals = sorted(
-            (run[index].stamp_ns, camera, index)
-            for camera, run in enumerate(runs)
-            for index in range(len(run))
+    first, synchronizer = runs[0], Synchronizer[Frame](cameras, tolerance)
+    arrivals = [(frame, camera) for camera, run in enumerate(runs) for frame in run]
+    arrivals.sort(key=lambda arrival: arrival[0].stamp_ns)
+    sets = [synchronizer.add(camera, frame.stamp_ns, frame) for frame, camera in arrivals]
+    sets.append(synchronizer.finish())
+    frames, complete = list[Frame](), False
+    for _, found in itertools.chain(*sets):
+        images = LazyImages(tuple(None if frame is None else frame.image for frame in found))
+        leading = next(frame for frame in found if frame is not None)
+        frames.append(replace(leading, image=images))
+        complete = complete or None not in found
+    if not complete:
+        raise DatasetError(
+            f'{first.name}: no images of {", ".join(cameras)} within {tolerance} s of each '
+            'other: are their stamps of one clock?'
         )
-        sets = [synchronizer.add(camera, stamp_ns, index) for stamp_ns, camera, index in arrivals]
-        sets.append(synchronizer.finish())
-        self._sets = [indices for _, indices in itertools.chain(*sets)]
-        self.skipped = {
-            f'{camera}: {reason}': count
-            for camera, run in zip(cameras, runs, strict=True)
-            for reason, count in run.skipped.items()
-        } | dict(synchronizer.dropped)
-        if not any(None not in indices for indices in self._sets):
-            raise DatasetError(
-                f'{self.name}: no images of {", ".join(cameras)} within {tolerance} s of each '
-                'other: are their stamps of one clock?'
-            )
-
-    @property
-    def fixes(self) -> OdometryTrack | None:
-        """Return the known poses of the first run, or None."""
-        return self._runs[0].fixes
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def __getitem__(self, index: int) -> Frame:
-        frames = [
-            None if at is None else run[at]
-            for run, at in zip(self._runs, self._sets[index], strict=True)
-        ]
-        first = next(frame for frame in frames if frame is not None)
-        images = LazyImages(tuple(None if frame is None else frame.image for frame in frames))
-        return replace(first, image=images)
+    skipped = {
+        f'{camera}: {reason}': count
+        for camera, run in zip(cameras, runs, strict=True)
+        for reason, count in run.skipped.items()
+    } | dict(synchronizer.dropped)
+    joined = Dataset(first.name, first.odometry, skipped, frames)
+    parts = zip(*(run.sources for run in runs), strict=True)
+    joined.cameras, joined.notes = tuple(cameras), first.notes
+    joined.sources = tuple(dict.fromkeys(itertools.chain(*parts)))
+    joined.reference, joined.reference_frame = first.fixes, first.reference_frame
+    return joined
 
 
 def one_picture(image: Image | MultiImage) -> Image:

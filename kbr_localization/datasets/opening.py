@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbr_localization.datasets import public_formats as public
-from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun, SUFFIX
+from kbr_localization.datasets.cold import CAMERAS, read_cold, SUFFIX
 from kbr_localization.datasets.frame import Dataset, Skipped
-from kbr_localization.datasets.multi_camera import camera_names, MultiCameraRun, TOLERANCE
+from kbr_localization.datasets.multi_camera import (
+    camera_name,
+    camera_names,
+    join_cameras,
+    TOLERANCE,
+)
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
@@ -17,51 +22,66 @@ BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
 
 class Format(NamedTuple):
     """
-    A kind of run: its name, and patterns of which one file or folder tells it.
+    A kind of run: its name, and patterns of which one file, or folder (/), tells it.
 
-    `read`: of public formats, with a camera of `cameras`, by default the first.
+    `read`: of a public format, given the folder that was found by the pattern, or that of the
+    file. `has_cameras`: that is a folder for each camera.
     """
 
     name: str
     patterns: tuple[str, ...]
-    read: Callable[[Path, str | None, Skipped], public.Listing] | None = None
-    cameras: Callable[[Path], list[str]] = lambda path: []
+    read: Callable[[Path, Skipped], public.Listing] | None = None
+    has_cameras: bool = False
 
-    def holds(self, path: Path) -> bool:
-        """Tell whether a folder holds such a run."""
-        return any(any(path.glob(pattern)) for pattern in self.patterns)
+    def folders(self, path: Path) -> list[Path]:
+        """Return the folders that hold such a run, in order, none where a path holds none."""
+        found = set[Path]()
+        for pattern in self.patterns:
+            # until Python 3.10 a pattern that ends with / finds files too
+            if pattern.endswith('/'):
+                found.update(p for p in path.glob(pattern.rstrip('/')) if p.is_dir())
+            else:
+                found.update(file.parent for file in path.glob(pattern))
+        return sorted(found)
 
 
-COLD = Format(f'a COLD run (a folder that holds {" or ".join(CAMERAS)})', (f'*{SUFFIX}/',))
+COLD = Format(
+    f'a COLD run (a folder that holds {" or ".join(CAMERAS)})',
+    (f'*{SUFFIX}/',),
+    has_cameras=True,
+)
 BAG = Format(
     f'a bag (a folder with metadata.yaml, or a file {" or ".join(BAG_SUFFIXES)})',
     ('metadata.yaml', *(f'*{suffix}' for suffix in BAG_SUFFIXES)),
 )
-EUROC = Format(
-    'a EuRoC sequence (mav0/cam0)',
-    ('cam*/data.csv', 'mav0/cam*/data.csv'),
-    public.read_euroc,
-    public.euroc_cameras,
-)
-KITTI = Format(
-    'a KITTI odometry sequence (image_0)',
-    ('image_[0-9]/',),
-    public.read_kitti,
-    public.kitti_cameras,
-)
-SCENES = Format(
-    'a sequence of 7-Scenes (frame-000000.color.png)',
-    (f'frame-*{public.SCENE_IMAGE}',),
-    public.read_seven_scenes,
-)
-FOLDER = Format(
-    f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
-    public.FOLDER_POSES,
-    public.read_image_folder,
-)
-TUM = Format('a TUM RGB-D sequence (rgb.txt)', ('rgb.txt',), public.read_tum_rgbd)
 TRAVERSE = Format('a folder of images (with --spacing)', ())
-FORMATS = (COLD, BAG, TUM, EUROC, KITTI, SCENES, FOLDER)
+FORMATS = (
+    COLD,
+    BAG,
+    Format('a TUM RGB-D sequence (rgb.txt)', ('rgb.txt',), public.read_tum_rgbd),
+    Format(
+        'a EuRoC sequence (mav0/cam0)',
+        ('cam*/data.csv', 'mav0/cam*/data.csv'),
+        public.read_euroc,
+        has_cameras=True,
+    ),
+    Format(
+        'a KITTI odometry sequence (image_0)',
+        ('image_[0-9]/',),
+        public.read_kitti,
+        has_cameras=True,
+    ),
+    Format(
+        'a sequence of 7-Scenes (frame-000000.color.png)',
+        (f'frame-*{public.SCENE_IMAGE}',),
+        public.read_seven_scenes,
+    ),
+    Format(
+        f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
+        public.FOLDER_POSES,
+        public.read_image_folder,
+    ),
+)
 
 
 def open_dataset(
@@ -98,53 +118,60 @@ def open_dataset(
             raise DatasetError(
                 f'{where} is {form.name}: expected no {option}, which is for {meant.name}'
             )
+    folders = {folder.name: folder for folder in form.folders(where)} if form.has_cameras else {}
 
     def open_one(camera: str | None) -> Dataset:
-        if form is COLD:
-            return ColdRun(where, camera)
         if form is BAG:
             # rosbags is an optional dependency, needed for bags only
-            from kbr_localization.datasets.rosbag import BagRun  # noqa: PLC0415
+            from kbr_localization.datasets.rosbag import read_bag  # noqa: PLC0415
 
-            return BagRun(where, camera, odometry_topic, reference_topic, guess)
-        there, skipped = form.cameras(where), Skipped()
-        if camera is not None and camera not in there:
-            raise DatasetError(
-                f'{where}: no camera {camera!r}: expected {" or ".join(there) or "no --cameras"}'
-            )
+            return read_bag(where, camera, odometry_topic, reference_topic, guess)
+        folder = where if camera is None else _folder_of(where, camera, folders)
+        if form is COLD:
+            return read_cold(folder)
+        skipped = Skipped()
         if form.read is None:
             listing = public.read_traverse(where, spacing, skipped)
         else:
-            listing = form.read(where, camera, skipped)
-        return public.ImageRun(listing, skipped, odometry_seed)
+            listing = form.read(folder, skipped)
+        return listing.run(skipped, odometry_seed)
 
-    chosen = cameras or (_usual_cameras(where) if form is COLD else [])
+    chosen = cameras or _usual_cameras(folders)
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
-    return MultiCameraRun(camera_names(chosen), [open_one(c) for c in chosen], tolerance)
+    return join_cameras(camera_names(chosen), [open_one(c) for c in chosen], tolerance)
+
+
+def _folder_of(path: Path, camera: str, folders: dict[str, Path]) -> Path:
+    """Return the folder of a camera, given with or without its ending; raises DatasetError."""
+    for name, folder in folders.items():
+        if camera_name(name) == camera_name(camera):
+            return folder
+    expected = f'one of {", ".join(folders)}' if folders else 'no --cameras'
+    raise DatasetError(f'{path}: no camera {camera!r}: expected {expected}')
 
 
 def _format_of(path: Path) -> Format:
     """Return the format of the run that a path holds; raises DatasetError for none."""
     if not path.is_dir() and path.suffix in BAG_SUFFIXES:
         return BAG
-    if form := next((form for form in FORMATS if form.holds(path)), None):
+    if form := next((form for form in FORMATS if form.folders(path)), None):
         return form
     if path.is_dir() and public.image_files(path):
         return TRAVERSE
     expected = ', '.join(form.name for form in (*FORMATS, TRAVERSE))
     for inner in sorted(path.iterdir()) if path.is_dir() else ():
-        if inner.is_dir() and any(form.holds(inner) for form in FORMATS):
+        if inner.is_dir() and any(form.folders(inner) for form in FORMATS):
             expected = f'one of the runs in it, as {inner}'
             break
     raise DatasetError(f'{path} is no run: expected {expected}')
 
 
-def _usual_cameras(path: Path) -> list[str]:
-    """Cameras of a COLD run when none is named: one of COLD's, or all of a recorder's."""
-    found = cameras_in(path)
-    of_cold = [camera for camera in CAMERAS if camera in found][:1]
+def _usual_cameras(folders: dict[str, Path]) -> list[str]:
+    """Cameras where none is named: one of COLD's, or all that a recorder has, or the first."""
+    of_cold = [name for name in CAMERAS if name in folders][:1]
     # a recorder that was started without camera topics leaves an empty one
-    if of_cold and any((path / of_cold[0]).iterdir()):
+    if of_cold and any(folders[of_cold[0]].iterdir()):
         return of_cold
-    return [camera for camera in found if camera not in of_cold] or found
+    recorded = [name for name in folders if name.endswith(SUFFIX) and name not in of_cold]
+    return recorded or list(folders)[:1]

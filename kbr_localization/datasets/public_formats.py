@@ -8,16 +8,16 @@ import re
 from typing import Any, NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
 from kbr_localization.datasets.images import ImageFile
 from kbr_localization.datasets.odometry_noise import made_odometry
 from kbr_localization.datasets.tables import (
     checked_rotation,
     FARTHEST_M,
-    load_yaml,
     numbers,
     project_pose,
     quaternion_rotation,
+    read_setting,
     read_table,
     read_track,
     read_tum_track,
@@ -26,7 +26,7 @@ from kbr_localization.datasets.tables import (
     y_down,
     Z_FORWARD,
 )
-from kbr_localization.datasets.tracks import make_track, Run
+from kbr_localization.datasets.tracks import make_run, make_track, StampedImage
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.trajectory import parse_seconds
@@ -50,39 +50,32 @@ class Listing(NamedTuple):
     reference: OdometryTrack
     odometry: OdometryTrack | None = None
 
+    def run(self, skipped: Skipped, odometry_seed: int) -> Dataset:
+        """
+        Return the run, its images read when asked for; raises DatasetError when there are none.
 
-class ImageRun(Run):
-    """
-    A run of a public dataset.
-
-    Where it has no odometry one is made from the true poses, with errors that follow from
-    `odometry_seed`, and `notes` says so. Images are read when asked for. Raises DatasetError when
-    none can be used.
-    """
-
-    def __init__(self, listing: Listing, skipped: Skipped, odometry_seed: int = 0) -> None:
-        name, listed, reference, odometry = listing
-        notes, made = [], odometry is None
-        if odometry is None:
-            odometry = made_odometry(reference, name, odometry_seed)
-            notes.append(
-                'odometry made from the truth with errors as large as those of COLD '
-                f'(seed {odometry_seed}): the run has none of its own'
-            )
-        images = [image for image in listed if image[1].is_file()]
-        if not images:
+        Where it has no odometry one is made from the true poses, with errors that follow from the
+        seed, and `notes` says so.
+        """
+        there = [
+            StampedImage(stamp_ns, ImageFile(file), file.name)
+            for stamp_ns, file in self.images
+            if file.is_file()
+        ]
+        if not there:
             raise DatasetError(
-                f'no images of {name}: {len(listed)} are listed, the first being '
-                f'{listed[0][1]}: are the images unpacked?'
+                f'no images of {self.name}: {len(self.images)} are listed, the first being '
+                f'{self.images[0][1]}: are the images unpacked?'
             )
-        skipped.add('listed but missing', number=len(listed) - len(images))
-        self._files = [file for _, file in images]
-        stamps = [stamp_ns for stamp_ns, _ in images]
-        super().__init__(name, stamps, odometry, skipped, reference, notes, made)
-
-    def _frame(self, place: int, **known: Any) -> Frame:
-        file = self._files[place]
-        return Frame(image=ImageFile(file), name=file.name, **known)
+        skipped.add('listed but missing', number=len(self.images) - len(there))
+        if self.odometry:
+            return make_run(self.name, there, self.odometry, skipped, self.reference)
+        note = (
+            'odometry made from the truth with errors as large as those of COLD '
+            f'(seed {odometry_seed}): the run has none of its own'
+        )
+        made = made_odometry(self.reference, self.name, odometry_seed)
+        return make_run(self.name, there, made, skipped, self.reference, [note], made=True)
 
 
 def _listed_images(
@@ -101,35 +94,27 @@ def _listed_images(
     return [image for image in read_table(file, parse, skipped) if image is not None]
 
 
-def read_tum_rgbd(path: Path, camera: str | None, skipped: Skipped) -> Listing:
+def read_tum_rgbd(path: Path, skipped: Skipped) -> Listing:
     """Read a sequence of TUM RGB-D (Sturm et al., IROS 2012): poses of the camera, z up."""
     truth = require(path / 'groundtruth.txt', 'the true poses of a TUM RGB-D sequence')
     images = _listed_images(path / 'rgb.txt', path, parse_seconds, skipped)
     return Listing(path.resolve().name, images, read_tum_track(truth, skipped, Z_FORWARD))
 
 
-def euroc_cameras(path: Path) -> list[str]:
-    """Folders of the cameras of a EuRoC sequence, or of its part mav0; cam0 first."""
-    return sorted(file.parent.name for file in _euroc_root(path).glob('cam*/data.csv'))
-
-
-def _euroc_root(path: Path) -> Path:
-    return path / 'mav0' if (path / 'mav0').is_dir() else path
-
-
-def read_euroc(path: Path, camera: str | None, skipped: Skipped) -> Listing:
+def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     """
     Read a sequence of EuRoC MAV (Burri et al., IJRR 2016), or of TUM VI, laid out the same.
 
     The poses are of the body in a world with z up; `sensor.yaml` has the camera pose on it.
     """
-    root = _euroc_root(path)
-    folder = root / (camera or euroc_cameras(path)[0])
+    root = folder.parent
     images = _listed_images(folder / 'data.csv', folder / 'data', stamp_of_nanoseconds, skipped)
     places = [root / name / 'data.csv' for name in ('state_groundtruth_estimate0', 'mocap0')]
     truth = next((place for place in places if place.is_file()), places[0])
     require(truth, 'the true poses of a EuRoC sequence')
-    on_body = _camera_on_body(require(folder / 'sensor.yaml', 'T_BS, the camera on the body'))
+    sensor = require(folder / 'sensor.yaml', 'T_BS, the camera on the body')
+    expected = 'T_BS with 16 numbers of a pose under data'
+    on_body = read_setting(sensor, ('T_BS', 'data'), _camera_pose, expected)
 
     def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
         x, y, z, qw, qx, qy, qz = numbers(words[1:], 7)
@@ -141,36 +126,23 @@ def read_euroc(path: Path, camera: str | None, skipped: Skipped) -> Listing:
     return Listing(root.resolve().parent.name, images, read_track(truth, parse, skipped))
 
 
-def _camera_on_body(file: Path) -> se2.FloatArray:
-    """Matrix (4, 4) of the camera in the frame of the body."""
-    try:
-        # OpenCV begins the file with %YAML:1.0
-        text = re.sub('^%.*', '', read_text(file, most=1 << 16), flags=re.MULTILINE)
-        data = load_yaml(text)['T_BS']['data']
-        matrix = np.reshape(np.array(data, dtype=np.float64), (4, 4))
-        checked_rotation(matrix[:3, :3])
-        if not np.all(np.abs(matrix) < FARTHEST_M):
-            raise ValueError('not finite')
-    except (OSError, ValueError, LookupError, TypeError, OverflowError, DatasetError) as error:
-        raise DatasetError(
-            f'{file}: expected T_BS with 16 numbers of a pose under data'
-        ) from error
+def _camera_pose(data: Any) -> se2.FloatArray:
+    """Matrix (4, 4) of 16 numbers; raises DatasetError where it is no pose."""
+    matrix = np.reshape(np.array(data, dtype=np.float64), (4, 4))
+    checked_rotation(matrix[:3, :3])
+    if not np.all(np.abs(matrix) < FARTHEST_M):
+        raise DatasetError('expected finite numbers')
     return matrix
 
 
-def kitti_cameras(path: Path) -> list[str]:
-    """Folders of the cameras of a KITTI sequence, image_0 first."""
-    return sorted(p.name for p in path.glob('image_[0-9]') if p.is_dir())
-
-
-def read_kitti(path: Path, camera: str | None, skipped: Skipped) -> Listing:
+def read_kitti(folder: Path, skipped: Skipped) -> Listing:
     """
     Read a sequence of KITTI odometry (Geiger et al., CVPR 2012).
 
     The poses are of the left camera in the axes of its first image. They lie in
     `../../poses/<sequence>.txt`, or as `poses.txt` in the sequence.
     """
-    whole = path.resolve()
+    path, whole = folder.parent, folder.parent.resolve()
     times = require(path / 'times.txt', 'the times of a KITTI sequence, a line for each image')
     truth = whole / 'poses.txt'
     if not truth.is_file():
@@ -185,17 +157,16 @@ def read_kitti(path: Path, camera: str | None, skipped: Skipped) -> Listing:
             f'{truth}: expected a pose for each line of {times}, got {len(poses)} poses and '
             f'{len(stamps)} times'
         )
-    folder = path / (camera or kitti_cameras(path)[0])
-    images, samples = [], []
-    for index, (stamp, pose) in enumerate(zip(stamps, poses, strict=True)):
-        if stamp is not None:
-            images.append((stamp, folder / f'{index:06d}.png'))
-            if pose is not None:
-                samples.append((stamp, pose))
+    pairs = zip(stamps, poses, strict=True)
+    samples = [(stamp, pose) for stamp, pose in pairs if stamp is not None and pose is not None]
     if not samples:
         raise DatasetError(f'{truth}: no line with a pose has a time in {times}')
-    found, known = zip(*samples, strict=True)
-    return Listing(whole.name, images, make_track(found, known, skipped, f'in {truth.name}'))
+    images = [
+        (stamp, folder / f'{index:06d}.png')
+        for index, stamp in enumerate(stamps)
+        if stamp is not None
+    ]
+    return Listing(whole.name, images, make_track(samples, skipped, f'in {truth.name}'))
 
 
 def _matrix_pose(words: list[str]) -> se2.FloatArray:
@@ -204,7 +175,7 @@ def _matrix_pose(words: list[str]) -> se2.FloatArray:
     return project_pose(matrix[:, 3], checked_rotation(matrix[:, :3]), y_down, Z_FORWARD)
 
 
-def read_seven_scenes(path: Path, camera: str | None, skipped: Skipped) -> Listing:
+def read_seven_scenes(path: Path, skipped: Skipped) -> Listing:
     """
     Read a sequence of 7-Scenes (Shotton et al., CVPR 2013).
 
@@ -233,12 +204,11 @@ def read_seven_scenes(path: Path, camera: str | None, skipped: Skipped) -> Listi
             + (f', got {first}' if first else '')
         )
     whole = path.resolve()
-    stamps, poses = zip(*samples, strict=True)
-    track = make_track(stamps, poses, skipped, 'of an image')
+    track = make_track(samples, skipped, 'of an image')
     return Listing(f'{whole.parent.name}-{whole.name}', images, track)
 
 
-def read_image_folder(path: Path, camera: str | None, skipped: Skipped) -> Listing:
+def read_image_folder(path: Path, skipped: Skipped) -> Listing:
     """
     Read a folder of images with a trajectory in the TUM format.
 
@@ -291,19 +261,26 @@ def read_traverse(path: Path, spacing: float | None, skipped: Skipped) -> Listin
     Image i of every traverse shows place i, at x = i * `spacing` metres (or `spacing:` of
     `traverse.yaml`), y = 0, heading 0; the camera moves at 1 m/s.
     """
-    files = image_files(path)
-    metres = _spacing_of(path, len(files)) if spacing is None else spacing
-    if not 0.0 < metres <= 1e4:
-        raise DatasetError(f'{path}: expected a spacing in (0, 10000] metres, got {metres}')
-    places = np.array(_places(files))
-    if max(places) * metres > FARTHEST_M:
+    files, settings = image_files(path), path / TRAVERSE_SETTINGS
+    if spacing is None and not settings.is_file():
         raise DatasetError(
-            f'{path}: the last image would lie {max(places) * metres:g} m from the first place: '
+            f'{path} holds {len(files)} images without poses: expected --spacing METRES (or a '
+            f'file {TRAVERSE_SETTINGS} with "spacing: METRES") if image i shows place i, or a '
+            'trajectory.tum beside them'
+        )
+    if spacing is None:
+        spacing = read_setting(settings, ('spacing',), float, 'a line "spacing: METRES"')
+    if not 0.0 < spacing <= 1e4:
+        raise DatasetError(f'{path}: expected a spacing in (0, 10000] metres, got {spacing}')
+    places = _places(files)
+    if max(places) * spacing > FARTHEST_M:
+        raise DatasetError(
+            f'{path}: the last image would lie {max(places) * spacing:g} m from the first place: '
             'expected names that end with the number of the place, or without numbers'
         )
-    stamps = [round((place + 1) * metres * 1e9) for place in places.tolist()]
-    poses = np.column_stack([places * metres, np.zeros((len(places), 2))])
-    track = make_track(stamps, poses, skipped, 'of a place')
+    stamps = [round((place + 1) * spacing * 1e9) for place in places]
+    poses = [np.array([place * spacing, 0.0, 0.0]) for place in places]
+    track = make_track(zip(stamps, poses, strict=True), skipped, 'of a place')
     return Listing(path.resolve().name, list(zip(stamps, files, strict=True)), track)
 
 
@@ -320,17 +297,3 @@ def _places(files: list[Path]) -> list[int]:
     if len(set(places)) < len(files) or len({head for head, _ in numbered}) > 1:
         return list(range(len(files)))
     return places
-
-
-def _spacing_of(path: Path, images: int) -> float:
-    file = path / TRAVERSE_SETTINGS
-    if not file.is_file():
-        raise DatasetError(
-            f'{path} holds {images} images without poses: expected --spacing METRES (or a file '
-            f'{TRAVERSE_SETTINGS} with "spacing: METRES") if image i shows place i, or a '
-            'trajectory.tum beside them'
-        )
-    try:
-        return float(load_yaml(read_text(file, most=1 << 16))['spacing'])
-    except (OSError, LookupError, TypeError, ValueError, OverflowError) as error:
-        raise DatasetError(f'{file}: expected a line "spacing: METRES"') from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+import functools
 import itertools
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,38 +22,45 @@ from kbr_localization.datasets.bag_reader import (
     TF,
     Topic,
 )
-from kbr_localization.datasets.frame import Frame, Image, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
 from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.datasets.run_folder import read_notes
 from kbr_localization.datasets.tables import floor_pose
-from kbr_localization.datasets.tracks import make_track, refuse_repeated_times, Run, StampedRows
+from kbr_localization.datasets.tracks import (
+    make_run,
+    make_track,
+    refuse_repeated_times,
+    StampedImage,
+)
 from kbr_localization.errors import DatasetError
 import numpy as np
 
 BASE_FRAMES = ('base_footprint', 'base_link', 'base')
-Edge = tuple[str, str]
-Tracks = dict[Topic, OdometryTrack | None]
 
 
 class Role(NamedTuple):
     """
     What a topic may hold: types of its messages, and usual names, the surest first.
 
-    `option`: how a user chooses one. `missing`: what is expected where there is none.
+    `unlikely`: names of others of these types. `option`: how a user chooses one. `missing`: what
+    is expected where there is none.
     """
 
     name: str
     types: tuple[str, ...]
     usual: tuple[str, ...]
+    unlikely: tuple[str, ...]
     option: str
     missing: str
 
 
+TRUTHS = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose')
 IMAGE = Role(
     'image',
     (RAW, COMPRESSED),
     ('image', 'image/compressed', 'image_raw', 'image_raw/compressed'),
+    (),
     'one or several with --cameras',
     'a topic of sensor_msgs/Image or sensor_msgs/CompressedImage',
 )
@@ -60,52 +68,33 @@ WHEELS = Role(
     'odometry',
     (ODOMETRY,),
     ('odom', 'odometry'),
+    TRUTHS,  # which are often sent as odometry, too
     'one with --odometry-topic',
     'a topic of nav_msgs/Odometry, or odom -> base_link on /tf',
 )
 REFERENCE = Role(
     'reference',
     (POSE_WITH_COVARIANCE, POSE, ODOMETRY),
-    ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose'),
+    TRUTHS,
+    ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose'),  # sent by people
     'one with --reference-topic',
     'geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the map frame, '
     'chosen with --reference-topic, or map -> base_link on /tf',
 )
-COMMANDS = ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose')
-"""Poses that people send to a robot."""
 NO_PICTURES = ('depth', 'infra', 'disparity', 'mask')
+SAME_CLOCK_NS = 60 * 10**9
+"""Times of recording farther than this from all stamps are of another clock."""
 
 
-@dataclass(frozen=True)
-class BagImage:
+def read_bag(
+    path: Path | str,
+    image_topic: str | None = None,
+    odometry_topic: str | None = None,
+    reference_topic: str | None = None,
+    guess: bool = False,
+) -> Dataset:
     """
-    A lazy image of a bag.
-
-    `time_ns`: time of recording; `ordinal`: number among the messages recorded at that time.
-    """
-
-    bag: Bag
-    topic: Topic
-    time_ns: int
-    ordinal: int
-
-    def message(self) -> MessageImage:
-        """Read the message; raises DatasetError."""
-        name = f'{self.topic.name} at {self.time_ns * 1e-9:.6f} s of {self.bag.path}'
-        return MessageImage(self.bag.message(self.topic, self.time_ns, self.ordinal), name)
-
-    def __call__(self) -> Image:
-        """Read and decode the message; raises DatasetError."""
-        return self.message()()
-
-    def encoded(self, quality: int = 95) -> bytes:
-        """Return the JPEG or PNG bytes of the message, else a new JPEG; raises DatasetError."""
-        return self.message().encoded(quality)
-
-
-class BagRun(Run):
-    """
-    A bag of ROS 2 (mcap or sqlite3; a folder, or one file of it) or ROS 1 as a dataset.
+    Read a bag of ROS 2 (mcap or sqlite3; a folder, or one file of it) or ROS 1.
 
     Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
     for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry. Of several
@@ -117,112 +106,75 @@ class BagRun(Run):
     the reference is interpolated to their stamps, None where it is unknown. Raises DatasetError
     when the bag cannot be read or lacks images or odometry.
     """
+    bag, skipped = Bag(Path(path)), Skipped()
+    chosen = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
+    images, wheels, known, why_none = chosen
+    rows, tree = _scan(bag, chosen, skipped)
+    name = Path(path).resolve().name
+    shown, lateness_s = _images(bag, images, rows[images], name, skipped)
 
-    def __init__(
-        self,
-        path: Path | str,
-        image_topic: str | None = None,
-        odometry_topic: str | None = None,
-        reference_topic: str | None = None,
-        guess: bool = False,
-    ) -> None:
-        self._bag, skipped = Bag(Path(path)), Skipped()
-        images = choose_topic(self._bag, IMAGE, image_topic, guess)
-        if images is None:
-            raise _missing(self._bag, 'images', IMAGE)
-        wheels, known = None, None
-        if not _is_tf(odometry_topic):
-            wheels = choose_topic(self._bag, WHEELS, odometry_topic, guess)
-        drifting = self._drifting(wheels)
-        if not _is_tf(reference_topic):
-            unfit = [wheels, *(() if reference_topic else drifting)]
-            known = choose_topic(self._bag, REFERENCE, reference_topic, guess, unfit)
-        found, tree = _scan(self._bag, images, wheels, known, skipped)
-        stamps_ns, self._recorded = found.pop(images)
-        if not stamps_ns.size:
-            raise DatasetError(f'bag {path}: no image on {images} can be read')
-        tracks = {
-            topic: make_track(stamps, poses, skipped, f'on {topic.name}') if stamps.size else None
-            for topic, (stamps, poses) in found.items()
-        }
-        self._images, self.sources = images, (f'images on {images.name}',)
-        odometry = self._find_odometry(wheels, tracks, tree, skipped)
-        reference = self._find_reference(known, tracks, tree, skipped, drifting)
-        if reference is None and _is_tf(reference_topic):
-            raise DatasetError(
-                f'bag {path}: expected transforms map -> base_link or map -> odom -> base_link on '
-                '/tf that overlap in time, got none'
-            )
-        unused = [t for t in self._bag.topics if t not in (images, wheels, known)]
-        kinds = (*IMAGE.types, *REFERENCE.types)
-        self.others = tuple(str(topic) for topic in unused if topic.message_type in kinds)
-        folder = self._bag.path if self._bag.path.is_dir() else self._bag.path.parent
-        name, notes = Path(path).resolve().name, read_notes(folder)
-        super().__init__(name, stamps_ns, odometry, skipped, reference, notes)
+    def poses_on(topic: Topic) -> Poses:
+        track = rows[topic].track(skipped, topic)
+        reason = skipped.reason(f'bad message on {topic.name}') or f'none on {topic.name}'
+        return Poses(track, topic.name, bag.frames_of(topic)[0], reason)
 
-    def _drifting(self, wheels: Topic | None) -> list[Topic]:
-        """Topics that look like a ground truth and are in the frame of the odometry."""
-        odometry_frame, _ = _frames_of(self._bag, wheels)
-        return [
-            topic
-            for topic in self._bag.topics
-            if topic.message_type in REFERENCE.types
-            and topic != wheels
-            and drifts(_frames_of(self._bag, topic)[0], odometry_frame)
-        ]
+    frame, base = bag.frames_of(wheels)
+    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES)
+    if odometry.track is None:
+        raise _missing(bag, 'odometry', WHEELS, odometry.why_none)
+    if wheels:
+        tree.add_odometry(frame, base, rows[wheels])
+    reference = tree.poses('map', (base, *BASE_FRAMES), why_none)
+    if known:
+        reference = poses_on(known)
+        named = f'{known.name} (frame {reference.frame or "without a name"})'
+        reference = reference._replace(source=named)
+    if reference.track is None and _is_tf(reference_topic):
+        raise _missing(bag, 'reference poses', REFERENCE)
+    notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
+    run = make_run(name, shown, odometry.track, skipped, reference.track, notes)
+    run.lateness_s = np.array([lateness_s[frame.stamp_ns] for frame in run])
+    run.reference_frame, said = reference.frame, f'reference poses on {reference.source}'
+    if reference.track is None:
+        said = f'no reference poses ({reference.why_none})'
+    run.sources = (f'images on {images.name}', f'odometry on {odometry.source}', said)
+    kinds = (*IMAGE.types, *REFERENCE.types)
+    others = [t for t in bag.topics if t.message_type in kinds and t not in chosen]
+    run.others = tuple(map(str, others))
+    return run
 
-    def _find_odometry(
-        self, wheels: Topic | None, tracks: Tracks, tree: TransformTree, skipped: Skipped
-    ) -> OdometryTrack:
-        if wheels is None:
-            way, track = tree.track('odom', BASE_FRAMES)
-            source = f'/tf ({" -> ".join(way)})'
-            if track is None:
-                raise _missing(self._bag, 'odometry', WHEELS)
-        else:
-            source, track = wheels.name, tracks[wheels]
-            if track is None:
-                reason = skipped.reason(f'bad message on {source}')
-                raise DatasetError(
-                    f'bag {self._bag.path}: expected finite poses on {wheels}, got none'
-                    + (f', but {reason}' if reason else '')
-                )
-            tree.add_odometry(*_frames_of(self._bag, wheels), track)
-        self.sources += (f'odometry on {source}',)
-        return track
 
-    def _find_reference(
-        self,
-        known: Topic | None,
-        tracks: Tracks,
-        tree: TransformTree,
-        skipped: Skipped,
-        drifting: Sequence[Topic],
-    ) -> OdometryTrack | None:
-        """Return the poses of a topic, or else of /tf; `sources` says which, or why none."""
-        if known is not None:
-            self.reference_frame, track = _frames_of(self._bag, known)[0], tracks[known]
-            source = f'{known.name} (frame {self.reference_frame or "without a name"})'
-            lacking = skipped.reason(f'bad message on {known.name}') or f'none on {known.name}'
-        else:
-            way, track = tree.track('map', (tree.base, *BASE_FRAMES))
-            source, self.reference_frame = f'/tf ({" -> ".join(way)})', way[0] if track else ''
-            lacking = f'expected {REFERENCE.missing}'
-            if drifting:
-                names = ', '.join(topic.name for topic in drifting)
-                lacking = f'in the frame of the odometry: {names}; see --reference-topic'
-        without = f'no reference poses ({lacking})'
-        self.sources += (without if track is None else f'reference poses on {source}',)
-        return track
+class Topics(NamedTuple):
+    """Topics of images, odometry and reference poses; why there are none of the last."""
 
-    @property
-    def lateness_s(self) -> se2.FloatArray:
-        """Seconds (n,) from the stamp of each image to its recording."""
-        return np.asarray((self._recorded[self._places, 0] - self.stamps_ns) * 1e-9)
+    images: Topic
+    wheels: Topic | None
+    reference: Topic | None
+    why_none: str
 
-    def _frame(self, place: int, **known: Any) -> Frame:
-        image = BagImage(self._bag, self._images, *self._recorded[place].tolist())
-        return Frame(image=image, name=f'{self.name} frame {place}', **known)
+
+def choose_topics(
+    bag: Bag, images: str | None, odometry: str | None, reference: str | None, guess: bool
+) -> Topics:
+    """Choose topics, by name or as `choose_topic` does; raises DatasetError without images."""
+    shown = choose_topic(bag, IMAGE, images, guess)
+    if shown is None:
+        raise _missing(bag, 'images', IMAGE)
+    wheels = choose_topic(bag, WHEELS, odometry, guess)
+    frame, _ = bag.frames_of(wheels)
+    drifting = [
+        topic
+        for topic in bag.topics
+        if topic.message_type in REFERENCE.types
+        and topic != wheels
+        and drifts(bag.frames_of(topic)[0], frame)
+    ]
+    unfit = (wheels, *(() if reference else drifting))
+    why_none = f'expected {REFERENCE.missing}'
+    if drifting:
+        names = ', '.join(topic.name for topic in drifting)
+        why_none = f'in the frame of the odometry: {names}; see --reference-topic'
+    return Topics(shown, wheels, choose_topic(bag, REFERENCE, reference, guess, unfit), why_none)
 
 
 def choose_topic(
@@ -235,10 +187,13 @@ def choose_topic(
     """
     Choose the topic of a role, `wanted` by its name (of images: or that of the camera).
 
-    None where there is none. `without`: topics of another role. `guess`: of several the likeliest
-    is taken. Raises DatasetError when none is called as wanted, or when it is unclear.
+    None where there is none, and where /tf is wanted. `without`: topics of another role. `guess`:
+    of several the likeliest is taken. Raises DatasetError when none is called as wanted, or when
+    it is unclear.
     """
     found = [t for t in bag.topics if t.message_type in role.types and t not in without]
+    if _is_tf(wanted):
+        return None
     if wanted is not None:
         named = [t for t in found if t.name.strip('/') == wanted.strip('/')]
         if role is IMAGE and not named:
@@ -251,10 +206,9 @@ def choose_topic(
                 f'expected one of {_listed(found)}'
             )
         return named[0]
-    if role is WHEELS:  # a ground truth is often sent as odometry too
-        found = [t for t in found if not t.ends_with(REFERENCE.usual)] or found
-    elif role is REFERENCE:
-        found = [t for t in found if not t.ends_with(COMMANDS)]
+    likely = [t for t in found if not t.ends_with(role.unlikely)]
+    # people's goals are never a reference
+    found = likely if role is REFERENCE else likely or found
     if guess:
         found = [t for t in found if not any(w in t.name for w in NO_PICTURES)] or found
     if len(found) <= 1:
@@ -271,8 +225,8 @@ def choose_topic(
     )
 
 
-def _missing(bag: Bag, what: str, role: Role) -> DatasetError:
-    got = _listed(bag.topics)
+def _missing(bag: Bag, what: str, role: Role, why: str = '') -> DatasetError:
+    got = f'{_listed(bag.topics)}{why and f"; {why}"}'
     return DatasetError(f'no {what} in bag {bag.path}: expected {role.missing}, got {got}')
 
 
@@ -284,48 +238,98 @@ def _is_tf(wanted: str | None) -> bool:
     return wanted is not None and wanted.strip('/') == 'tf'
 
 
-def _frames_of(bag: Bag, topic: Topic | None) -> tuple[str, str]:
-    """Frame of the first message of a topic, and of its child; empty where it has none."""
-    for *_, message in bag.messages([topic], Skipped()) if topic else ():
-        child = getattr(message, 'child_frame_id', '')
-        return message.header.frame_id.strip('/'), child.strip('/')
-    return '', ''
+class Poses(NamedTuple):
+    """Poses of a bag, from where they are, in which frame, and why there are none."""
+
+    track: OdometryTrack | None
+    source: str
+    frame: str = ''
+    why_none: str = ''
+
+
+class StampedRows:
+    """Stamped rows of numbers of the messages of a topic, of which a bag may have millions."""
+
+    def __init__(self) -> None:
+        self._times, self._rows = array('q'), array('d')
+
+    def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[float]) -> None:
+        """Take in a row, of which all have the same length; a stamp of zero is none."""
+        self._times.extend((stamp_ns, recorded_ns))
+        self._rows.extend(row)
+
+    def read(
+        self, skipped: Skipped, topic: Topic | None = None
+    ) -> tuple[se2.StampArray, se2.StampArray, se2.FloatArray]:
+        """
+        Return stamps (n,), times of recording (n,) and rows (n, k), in the order of `add`.
+
+        Times of recording stand for stamps that are missing, unless they are of another clock:
+        a simulated one begins late, and the recorder may go by that of the computer. Raises
+        DatasetError for a topic whose stamps go back and over the same times again.
+        """
+        stamps, recorded = np.array(self._times).reshape(-1, 2).T
+        times = np.where(stamps != 0, stamps, recorded)
+        known = times[stamps != 0] if stamps.any() else times
+        low, high = known.min(initial=2**62), known.max(initial=0)
+        near = (times >= low - SAME_CLOCK_NS) & (times <= high + SAME_CLOCK_NS)
+        if topic:
+            skipped.add(f'message without a stamp on {topic.name}', number=int(np.sum(~near)))
+            refuse_repeated_times(f'the stamps of {topic}', times[near])
+        rows = np.reshape(self._rows, (len(stamps), -1)) if stamps.size else np.zeros((0, 3))
+        return times[near], recorded[near], rows[near]
+
+    def track(self, skipped: Skipped, topic: Topic | None = None) -> OdometryTrack | None:
+        """Return rows that are poses (3,) by time, None where there are none."""
+        stamps, _, poses = self.read(skipped, topic)
+        if not stamps.size:
+            return None
+        where = f'on {topic.name}' if topic else ''
+        return make_track(zip(stamps.tolist(), poses, strict=True), skipped, where)
 
 
 def _scan(
-    bag: Bag, images: Topic, wheels: Topic | None, known: Topic | None, skipped: Skipped
-) -> tuple[dict[Topic, Sequence[np.ndarray]], TransformTree]:
-    """
-    Read the bag once: by topic the stamps (n,) with poses (n, 3), and the transforms if needed.
-
-    Images have their time of recording and their number among those of that time.
-    """
-    topics = [topic for topic in (images, wheels, known) if topic]
-    rows = {topic: StampedRows('q' if topic == images else 'd') for topic in topics}
+    bag: Bag, chosen: Topics, skipped: Skipped
+) -> tuple[dict[Topic, StampedRows], TransformTree]:
+    """Read the bag once: the images' numbers, poses, and transforms if they are needed."""
+    topics = [topic for topic in chosen[:3] if topic]
+    rows, tree = {topic: StampedRows() for topic in topics}, TransformTree()
     if len(topics) < 3:
         topics += [topic for topic in bag.topics if topic.message_type == TF]
-    tree, last_ns, ordinal = TransformTree(), -1, 0
+    last_ns, ordinal = -1, 0
     for topic, time_ns, message in bag.messages(topics, skipped):
-        if topic == images:
+        if topic == chosen.images:
             last_ns, ordinal = time_ns, ordinal + 1 if time_ns == last_ns else 0
         for part in message.transforms if topic.message_type == TF else (message,):
             try:
-                if topic == images:
-                    rows[topic].add(stamp_of(message), time_ns, (time_ns, ordinal))
+                if topic == chosen.images:
+                    rows[topic].add(stamp_of(message), time_ns, [ordinal])
                 elif topic.message_type == TF:
                     tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
                 else:
-                    pose = _pose(topic, message, is_reference=topic == known)
+                    pose = _pose(topic, message, is_reference=topic == chosen.reference)
                     rows[topic].add(stamp_of(message), time_ns, pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
-    found = dict[Topic, Sequence[np.ndarray]]()
-    for topic, added in rows.items():
-        stamps_ns, values, foreign = added.read()
-        found[topic] = stamps_ns, values
-        skipped.add(f'message without a stamp on {topic.name}', number=foreign)
-        refuse_repeated_times(f'bag {bag.path}: the stamps of {topic}', stamps_ns)
-    return found, tree
+    return rows, tree
+
+
+def _images(
+    bag: Bag, topic: Topic, rows: StampedRows, run: str, skipped: Skipped
+) -> tuple[list[StampedImage], dict[int, float]]:
+    """Lazy images of a topic, and by their stamps the seconds until they were recorded."""
+    stamps_ns, recorded_ns, ordinals = rows.read(skipped, topic)
+    if not stamps_ns.size:
+        raise DatasetError(f'bag {bag.path}: no image on {topic} can be read')
+    shown, late = list[StampedImage](), dict[int, float]()
+    for place, (stamp_ns, time_ns) in enumerate(
+        zip(stamps_ns.tolist(), recorded_ns.tolist(), strict=True)
+    ):
+        name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
+        load = functools.partial(bag.message, topic, time_ns, int(ordinals[place, 0]))
+        shown.append(StampedImage(stamp_ns, MessageImage(load, name), f'{run} frame {place}'))
+        late[stamp_ns] = 1e-9 * (time_ns - stamp_ns)
+    return shown, late
 
 
 def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
@@ -345,18 +349,16 @@ class TransformTree:
     Planar poses of the frames of a bag in each other, over time.
 
     Of a frame with several parents the last one counts, as in tf2. A transform that was sent once
-    holds for all times. `base`: the frame that the odometry moves, where its messages name it.
+    holds for all times.
     """
 
     def __init__(self) -> None:
-        self.base = ''
         self._parents: dict[str, str] = {}
-        self._rows: dict[Edge, StampedRows] = {}
-        self._tracks: dict[Edge, OdometryTrack] = {}
+        self._rows: dict[tuple[str, str], StampedRows] = {}
 
     def add(self, sent: Any, time_ns: int, fixed: bool) -> None:
         """Take in a geometry_msgs/TransformStamped; raises DatasetError."""
-        edge = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
+        edge = parent, child = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
         if not all(edge):
             return
         pose = floor_pose(sent.transform.translation, sent.transform.rotation)
@@ -364,17 +366,16 @@ class TransformTree:
         if fixed or edge not in self._rows:
             self._rows[edge] = StampedRows()
         self._rows[edge].add(stamp_ns, time_ns, pose)
-        self._parents[edge[1]] = edge[0]
+        self._parents[child] = parent
 
-    def add_odometry(self, frame: str, base: str, track: OdometryTrack) -> None:
+    def add_odometry(self, frame: str, base: str, rows: StampedRows) -> None:
         """Let messages of odometry stand for a transform that is not sent."""
-        self.base = base
         if frame and base and base not in self._parents:
-            self._parents[base], self._tracks[frame, base] = frame, track
+            self._parents[base], self._rows[frame, base] = frame, rows
 
-    def track(self, top: str, bases: Sequence[str]) -> tuple[list[str], OdometryTrack | None]:
+    def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> Poses:
         """
-        Return the frames from `top` down to one of `bases`, the first that has a way, and poses.
+        Return the poses of one of `bases`, the first that has a way from `top` down to it.
 
         A name stands for the frame of any robot that ends with it (`robot1/base_link`). The poses
         are at the stamps of the quickest transform of the way; None where there is no way, or
@@ -385,32 +386,28 @@ class TransformTree:
             for frame in sorted(called, key=lambda frame: (frame != base, frame)):
                 way = [frame]
                 # stop where a circle closes
-                while (parent := self._parents.get(way[-1])) and parent not in way:
-                    way.append(parent)
+                while (parent := self._parents.get(way[0])) and parent not in way:
+                    way.insert(0, parent)
                     if _is_called(parent, top):
-                        return way[::-1], self._along(way[::-1])
-        return [], None
+                        track, source = self._along(way), f'/tf ({" -> ".join(way)})'
+                        return Poses(track, source, parent if track else '', why_none)
+        return Poses(None, '/tf', '', why_none)
 
     def _along(self, way: Sequence[str]) -> OdometryTrack | None:
         """Poses of the last of some frames, of which each is the parent of the next."""
-        edges = list(itertools.pairwise(way))
-        for edge in edges:
-            if edge not in self._tracks:
-                stamps_ns, poses, _ = self._rows[edge].read()
-                self._tracks[edge] = make_track(stamps_ns, poses, Skipped(), '')
-        tracks = [self._tracks[edge] for edge in edges]
+        sent = (self._rows[edge].track(Skipped()) for edge in itertools.pairwise(way))
+        tracks = [track for track in sent if track]
         moving = [t.stamps_ns for t in tracks if len(t.stamps_ns) > 1] or [tracks[-1].stamps_ns]
         start, end = max(stamps[0] for stamps in moving), min(stamps[-1] for stamps in moving)
         quickest = max(moving, key=len)
         stamps_ns = quickest[(quickest >= start) & (quickest <= end)]
+        if not stamps_ns.size:
+            return None
         poses = np.zeros((stamps_ns.size, 3))
-        for track in tracks if stamps_ns.size else ():
-            if len(track.stamps_ns) > 1:
-                step = se2.interpolate(track.stamps_ns, track.poses, stamps_ns)
-            else:
-                step = track.poses[0]
-            poses = se2.compose(poses, step)
-        return OdometryTrack(stamps_ns, poses) if stamps_ns.size else None
+        for track in tracks:
+            sent_once = len(track.stamps_ns) == 1
+            poses = se2.compose(poses, track.poses[0] if sent_once else track.at(stamps_ns))
+        return OdometryTrack(stamps_ns, poses)
 
 
 def _is_called(frame: str, name: str) -> bool:

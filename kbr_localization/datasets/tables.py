@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
 import math
+import operator
 from pathlib import Path
+import re
 from typing import Any, TypeVar
 
 from kbr_localization.datasets.frame import OdometryTrack, Skipped
@@ -140,8 +143,7 @@ def read_track(
 ) -> OdometryTrack:
     """Read lines of a stamp and a pose (3,) as a track by time; raises and counts as above."""
     lines = [line for line in read_table(path, parse, skipped) if line is not None]
-    stamps, poses = zip(*lines, strict=True)
-    return make_track(stamps, poses, skipped, f'in {path.name}')
+    return make_track(lines, skipped, f'in {path.name}')
 
 
 def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
@@ -172,12 +174,14 @@ def require(path: Path, what: str) -> Path:
     return path
 
 
-def load_yaml(text: str) -> Any:
+def load_yaml(path: Path, most: int = 1 << 16) -> Any:
     """
-    Load YAML of strangers; raises ValueError in one line.
+    Load a YAML file of strangers; raises OSError, and ValueError in one line.
 
     32 aliases cannot stand for more than some 100,000 values; nine levels of nine, for 10^9.
     """
+    # OpenCV begins its files with %YAML:1.0
+    text = re.sub(r'\A%.*', '', read_text(path, most=most))
     try:
         events = yaml.parse(text, _Loader)
         if sum(isinstance(event, yaml.AliasEvent) for event in events) > 32:
@@ -186,3 +190,13 @@ def load_yaml(text: str) -> Any:
     except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
         reason = ' '.join(str(error).split())[:200]
         raise ValueError(f'YAML that cannot be read: {reason}') from error
+
+
+def read_setting(
+    path: Path, keys: Sequence[str], parse: Callable[[Any], Parsed], expected: str
+) -> Parsed:
+    """Parse what a YAML file has under keys in keys; raises DatasetError in one line."""
+    try:
+        return parse(functools.reduce(operator.getitem, keys, load_yaml(path)))
+    except (OSError, LookupError, TypeError, ValueError, OverflowError, DatasetError) as error:
+        raise DatasetError(f'{path}: expected {expected}') from error

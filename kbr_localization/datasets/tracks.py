@@ -8,12 +8,11 @@ them replace it, and the robot is assumed to have stood still between.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack, Skipped
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
@@ -22,8 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 LONGEST_GAP_NS = 10**9
 FARTHEST_GAP_M = 0.3
 """Between reference poses further apart than both of these, nothing is interpolated."""
-SAME_CLOCK_NS = 60 * 10**9
-"""Times of recording farther than this from all stamps are of another clock."""
 MAX_SPEED, MAX_TURN_RATE = 3.0, 10.0
 """m/s and rad/s that few robots in buildings exceed."""
 SLACK = 0.5
@@ -36,109 +33,66 @@ LONG_PAUSE = 10.0
 """Seconds without odometry after which the motion of the robot is unknown."""
 
 
-class StampedRows:
-    """
-    Stamped rows of numbers of the messages of a topic, of which a bag may have millions.
-
-    `kind`: of the numbers, as for `array.array`.
-    """
-
-    def __init__(self, kind: str = 'd') -> None:
-        self._stamps, self._recorded = array('q'), array('q')
-        self._rows: array[Any] = array(kind)
-
-    def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[Any]) -> None:
-        """Take in a row, of which all have the same length; a stamp of zero is none."""
-        self._stamps.append(stamp_ns)
-        self._recorded.append(recorded_ns)
-        self._rows.extend(row)
-
-    def read(self) -> tuple[StampArray, NDArray[Any], int]:
-        """
-        Return stamps (n,) and rows (n, k) in the order of recording, and how many were left out.
-
-        Times of recording stand for stamps that are missing, unless they are of another clock:
-        a simulated one begins late, and the recorder may go by that of the computer.
-        """
-        stamps, recorded = np.array(self._stamps), np.array(self._recorded)
-        if not stamps.size:
-            return stamps, np.zeros((0, 0)), 0
-        times = np.where(stamps != 0, stamps, recorded)
-        known = times[stamps != 0] if stamps.any() else times
-        near = (times >= known.min() - SAME_CLOCK_NS) & (times <= known.max() + SAME_CLOCK_NS)
-        rows = np.reshape(self._rows, (stamps.size, -1))
-        return times[near], rows[near], int(np.sum(~near))
-
-
 def make_track(
-    stamps_ns: ArrayLike, poses: ArrayLike, skipped: Skipped, where: str
+    samples: Iterable[tuple[int, FloatArray]], skipped: Skipped, where: str
 ) -> OdometryTrack:
     """
-    Sort stamps (n,) and poses (n, 3) by time; of equal stamps the first counts.
+    Sort samples, a stamp and a pose (3,) each, by time; of equal stamps the first counts.
 
     The others are counted as repeated `where` they stand.
     """
-    stamps = np.asarray(stamps_ns, dtype=np.int64)
-    unique, first = np.unique(stamps, return_index=True)
-    skipped.add(f'repeated stamp {where}', number=stamps.size - unique.size)
-    return OdometryTrack(unique, np.asarray(poses, dtype=np.float64)[first])
+    stamps, poses = zip(*samples, strict=True)
+    unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
+    skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
+    return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
 
 
-class Run(Dataset):
+class StampedImage(NamedTuple):
+    """An image of a run before it has its odometry; the other fields are those of a `Frame`."""
+
+    stamp_ns: int
+    image: Callable[[], Image]
+    name: str
+    label: str = ''
+    reference: FloatArray | None = None
+
+
+def make_run(
+    name: str,
+    images: Iterable[StampedImage],
+    odometry: OdometryTrack,
+    skipped: Skipped,
+    reference: OdometryTrack | None = None,
+    notes: Sequence[str] = (),
+    made: bool = False,
+) -> Dataset:
     """
-    One image per stamp within the span of an odometry, which is freed of its jumps.
+    Return a run of the images within the span of an odometry, which is freed of its jumps.
 
-    `given_ns`: stamps of all images. Those that are left have `stamps_ns` (n,), in order of time;
-    the others are counted in `skipped`. `reference`: the known poses, where they are a track.
-    `made`: the odometry was made from them. Raises DatasetError when no image is left.
+    Of images of one stamp the first counts; those left out are counted in `skipped`. `reference`:
+    the known poses, where they are a track, and the images have none. `made`: the odometry was
+    made from them. Raises DatasetError when no image is left.
     """
-
-    def __init__(
-        self,
-        name: str,
-        given_ns: ArrayLike,
-        odometry: OdometryTrack,
-        skipped: Skipped,
-        reference: OdometryTrack | None = None,
-        notes: Sequence[str] = (),
-        made: bool = False,
-    ) -> None:
-        self.name, self.skipped, self._reference = name, skipped, reference
-        self.odometry, jumps = (odometry, ()) if made else without_jumps(odometry)
-        lacking = 'true poses' if made else 'odometry'
-        given = np.asarray(given_ns, dtype=np.int64)
-        order = np.argsort(given, kind='stable')
-        stamps, span = given[order], self.odometry.stamps_ns[[0, -1]]
-        first = np.diff(stamps, prepend=-1) > 0
-        covered = (stamps >= span[0]) & (stamps <= span[1])
-        skipped.add('repeated stamp', number=int(np.sum(~first)))
-        skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
-        kept = first & covered
-        if not kept.any():
-            raise DatasetError(not_covered(name, stamps, self.odometry, lacking))
-        self.stamps_ns, self._places = stamps[kept], order[kept]
-        self._poses = se2.interpolate(self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns)
-        # a copy of a run has the notes of the run already
-        self.notes = tuple(dict.fromkeys((*notes, *jumps)))
-
-    @property
-    def fixes(self) -> OdometryTrack | None:
-        """Return the known poses at their own stamps, or None."""
-        return self._reference or super().fixes
-
-    def __len__(self) -> int:
-        return len(self.stamps_ns)
-
-    def __getitem__(self, index: int) -> Frame:
-        stamp_ns = int(self.stamps_ns[index])
-        reference = known_pose(self._reference, stamp_ns) if self._reference else None
-        place = int(self._places[index])
-        known = {'odometry': self._poses[index], 'reference': reference}
-        return self._frame(place, stamp_ns=stamp_ns, **known)
-
-    def _frame(self, place: int, **known: Any) -> Frame:
-        """Make the frame of the image that was given in a place, of its known fields."""
-        raise NotImplementedError
+    track, jumps = (odometry, ()) if made else without_jumps(odometry)
+    lacking = 'true poses' if made else 'odometry'
+    ordered = sorted(images, key=lambda image: image.stamp_ns)
+    stamps = np.array([image.stamp_ns for image in ordered], dtype=np.int64)
+    first = np.diff(stamps, prepend=-1) > 0
+    covered = (stamps >= track.stamps_ns[0]) & (stamps <= track.stamps_ns[-1])
+    skipped.add('repeated stamp', number=int(np.sum(~first)))
+    skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
+    kept = np.flatnonzero(first & covered)
+    if not kept.size:
+        raise DatasetError(not_covered(name, stamps, track, lacking))
+    frames = []
+    for place, pose in zip(kept, track.at(stamps[kept]), strict=True):
+        image = ordered[place]
+        known = known_pose(reference, image.stamp_ns) if reference else image.reference
+        frames.append(Frame(image.stamp_ns, image.image, pose, known, image.name, image.label))
+    run = Dataset(name, track, skipped, frames)
+    # a copy of a run has the notes of the run already
+    run.reference, run.notes = reference, tuple(dict.fromkeys((*notes, *jumps)))
+    return run
 
 
 def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:

@@ -7,13 +7,13 @@ kernel vectors are computed anew by every localizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 import functools
 import logging
 from typing import Any
 
-from kbr_localization.datasets import Dataset, FrameList
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -26,16 +26,24 @@ import numpy as np
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class DescribedRun(FrameList):
+class DescribedRun(Dataset):
     """
     A run with the descriptors (m, d) of its frames.
 
     `seconds_per_image`: mean time that reading and describing an image took.
     """
 
-    descriptors: np.ndarray
-    seconds_per_image: float
+    def __init__(
+        self,
+        name: str,
+        odometry: OdometryTrack,
+        skipped: dict[str, int],
+        frames: Sequence[Frame],
+        descriptors: np.ndarray,
+        seconds_per_image: float,
+    ) -> None:
+        super().__init__(name, odometry, skipped, frames)
+        self.descriptors, self.seconds_per_image = descriptors, seconds_per_image
 
 
 class GivenDescriptors(Describer):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame, FrameList, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
@@ -112,8 +112,8 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
     for name, drive, with_poses in zip(names, drives, posed, strict=True):
         of, whose = ('', '') if len(drives) == 1 else (f' of {name}', f'{name}: ')
         facts['Topics'][name] = '; '.join((*drive.sources, *drive.notes)) or 'a folder'
-        if others := getattr(drive, 'others', ()):
-            facts['Topics'][f'{name}, not used'] = ', '.join(others)
+        if drive.others:
+            facts['Topics'][f'{name}, not used'] = ', '.join(drive.others)
         facts[f'Stamps{of}'] = _stamps(drive)
         facts[f'Images{of}'], bad = _looks(with_poses, progress)
         advice += [(f'{whose}{text}', where) for text, where in bad]
@@ -154,14 +154,14 @@ def _split(drive: Dataset) -> tuple[Dataset, Dataset]:
     return part_of(drive, frames[:cut]), part_of(drive, frames[cut:end])
 
 
-def part_of(drive: Dataset, frames: Sequence[Frame]) -> FrameList:
+def part_of(drive: Dataset, frames: Sequence[Frame]) -> Dataset:
     """Return a run of frames of a drive, with its odometry over their time."""
     track, ends = drive.odometry, (frames[0].stamp_ns, frames[-1].stamp_ns)
     first = max(int(np.searchsorted(track.stamps_ns, ends[0], side='right')) - 1, 0)
     last = int(np.searchsorted(track.stamps_ns, ends[1])) + 1
     resets = tuple(reset for reset in track.resets_ns if ends[0] < reset <= ends[1])
     odometry = OdometryTrack(track.stamps_ns[first:last], track.poses[first:last], resets)
-    part = FrameList(drive.name, odometry, Skipped(), tuple(frames))
+    part = Dataset(drive.name, odometry, Skipped(), frames)
     part.notes, part.cameras, part.sources = drive.notes, drive.cameras, drive.sources
     part.reference_frame = drive.reference_frame
     return part
@@ -237,9 +237,8 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     for name, stamps in (('images', images), ('odometry', drive.odometry.stamps_ns)):
         seconds = np.diff(stamps) * 1e-9
         rows[name] = f'{1.0 / np.median(seconds):.1f} Hz, longest gap {seconds.max():.2f} s'
-    late = getattr(drive, 'lateness_s', np.zeros(0))
-    if late.size:
-        middle, most = np.quantile(late, [0.5, 0.95])
+    if drive.lateness_s.size:
+        middle, most = np.quantile(drive.lateness_s, [0.5, 0.95])
         rows['images recorded after their stamps'] = f'{middle:.3f} s, 95% within {most:.3f} s'
     return rows
 

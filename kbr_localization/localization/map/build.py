@@ -98,7 +98,7 @@ def describe_runs(
     """
     Make a map, with the default configuration, of runs with reference poses.
 
-    It does not depend on the workers. Runs of several cameras (`MultiCameraRun`) give a map of
+    It does not depend on the workers. Runs of several cameras (`join_cameras`) give a map of
     those cameras, with the images of moments at which all of them have one. `max_images` keeps
     that many images, chosen to cover the runs. `describer`: that of another map, else one is
     learnt. A frame without a reference pose or with an image that cannot be read is left out and

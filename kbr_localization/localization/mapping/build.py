@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, FrameList, OdometryTrack
+from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import SIZE
@@ -109,7 +109,7 @@ def _without_poses(dataset: Dataset) -> Dataset:
     frames = tuple(replace(frame, reference=frame.odometry) for frame in dataset)
     # an empty track: compared with itself the odometry would have no delay
     track = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
-    run = FrameList(dataset.name, track, dataset.skipped, frames)
+    run = Dataset(dataset.name, track, dataset.skipped, frames)
     run.cameras = dataset.cameras
     return run
 
