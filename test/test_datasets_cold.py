@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-from command import assert_one_line, invoke
 from helpers import (
     FRAME_NS,
     SHARED_DATA,
@@ -30,7 +29,6 @@ from kbr_localization.datasets.cold import (
 )
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.images import encode_jpeg
-from kbr_localization.datasets.run_folder import NOTES
 from kbr_localization.datasets.tables import read_table
 from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.map.build import build_map
@@ -55,47 +53,47 @@ def edit(path, change):
 
 
 @pytest.mark.parametrize(
-    ('name', 'pose'),
+    ('name', 'stamp_ns', 'pose'),
     [
-        ('t1.193444_x0.3068230_y-0.0158034_a-0.0096662.jpeg', (0.306823, -0.0158034, -0.0096662)),
-        ('t1151926008.508000_x1.51418_y-6.1979_a1.50073.jpeg', (1.51418, -6.1979, 1.50073)),
-        ('t1.000001_x-1.2e-05_y3E2_a+1e-3.JPG', (-1.2e-5, 300.0, 1e-3)),
-        ('t1.5_x1_y.5_a2..png', (1.0, 0.5, 2.0)),
-        ('t1.5_x1_y2_a3.2.jpeg', (1.0, 2.0, 3.2 - 2 * np.pi)),
+        ('t1.19_x0.306_y-0.0158_a-0.0096.jpeg', 1_190_000_000, (0.306, -0.0158, -0.0096)),
+        ('t1152212857.193444_x0_y0_a0.jpeg', 1152212857193444000, (0, 0, 0)),
+        ('t1.000001_x-1.2e-05_y3E2_a+1e-3.JPG', 1_000_001_000, (-1.2e-5, 300.0, 1e-3)),
+        ('t1.5_x1_y.5_a2..png', 1_500_000_000, (1.0, 0.5, 2.0)),
+        ('t1.5_x1_y2_a3.2.jpeg', 1_500_000_000, (1.0, 2.0, 3.2 - 2 * np.pi)),
+        ('t7.000000001.png', 7_000_000_001, None),
+    ],
+)
+def test_image_names_are_parsed_tolerantly_and_to_the_nanosecond(name, stamp_ns, pose):
+    found = parse_image_name(name)
+    assert found.stamp_ns == stamp_ns and (found.pose is None) == (pose is None)
+    if pose is not None:
+        np.testing.assert_allclose(found.pose, pose, atol=1e-12)
+
+
+def test_microseconds_of_odometry_are_not_padded():
+    line = '0 0 0 1152212856 4417 2 0 6 -4.7 -3.5 0.0 5.829165 0 0'
+    stamp_ns, pose = parse_odometry(line.split())
+    assert stamp_ns == 1152212856004417000
+    np.testing.assert_allclose(pose, [-4.7, -3.5, 5.829165 - 2 * np.pi])
+
+
+@pytest.mark.parametrize(
+    ('parse', 'text'),
+    [
+        *((parse_image_name, name) for name in (
+            '', 'img_001.jpeg', 't1.5_xnan_y0_a0.jpeg', 't1_x1e400_y0_a0.jpeg',
+            't99999999999999999999.5.jpeg', 't1.5_x1_y2_a3.gif', 't-1.5_x1_y2_a3.jpeg',
+        )),
+        *((lambda line: parse_odometry(line.split()), line) for line in (
+            'rubbish', '0 0 0 1 2 2 0 6 1 2 0 3 0', '0 0 0 1 1000000 2 0 6 1 2 0 3 0 0',
+            '0 0 0 1 2 2 0 6 nan 2 0 3 0 0', '0 0 0 -5 2 2 0 6 1 2 0 3 0 0',
+            '0 0 0 1 2 2 0 6 1 2 0 \ufffd 0 0',
+        )),
     ],
 )  # fmt: skip
-def test_image_names_are_parsed_tolerantly(name, pose):
-    np.testing.assert_allclose(parse_image_name(name).pose, pose, atol=1e-12)
-
-
-def test_stamps_are_exact_to_the_nanosecond_and_poses_may_be_missing():
-    assert parse_image_name('t1152212857.193444_x0_y0_a0.jpeg').stamp_ns == 1152212857193444000
-    assert parse_image_name('t1152212857.1_x0_y0_a0.jpeg').stamp_ns == 1152212857100000000
-    assert parse_image_name('t7.000000001.png') == (7000000001, None)
-    # microseconds of odometry are not padded
-    line = '0 0 0 1152212856 4417 2 0 6 -4.7 -3.5 0.0 5.829165 0 0'
-    line = parse_odometry(line.split())
-    assert line[0] == 1152212856004417000
-    np.testing.assert_allclose(line[1], [-4.7, -3.5, 5.829165 - 2 * np.pi])
-
-
-@pytest.mark.parametrize(
-    'name', ['', 'img_001.jpeg', 't1.5_xnan_y0_a0.jpeg', 't1_x1e400_y0_a0.jpeg',
-             't99999999999999999999.5.jpeg', 't1.5_x1_y2_a3.gif', 't-1.5_x1_y2_a3.jpeg'],
-)  # fmt: skip
-def test_other_image_names_are_refused(name):
+def test_other_names_and_lines_are_refused(parse, text):
     with pytest.raises(ValueError, match='expected'):
-        parse_image_name(name)
-
-
-@pytest.mark.parametrize(
-    'line', ['rubbish', '0 0 0 1 2 2 0 6 1 2 0 3 0', '0 0 0 1 1000000 2 0 6 1 2 0 3 0 0',
-             '0 0 0 1 2 2 0 6 nan 2 0 3 0 0', '0 0 0 -5 2 2 0 6 1 2 0 3 0 0',
-             '0 0 0 1 2 2 0 6 1 2 0 \ufffd 0 0'],
-)  # fmt: skip
-def test_other_odometry_lines_are_refused(line):
-    with pytest.raises(ValueError, match='expected'):
-        parse_odometry(line.split())
+        parse(text)
 
 
 @pytest.mark.parametrize('seed', range(8))
@@ -196,18 +194,6 @@ def test_broken_images_raise_only_when_they_are_loaded(run_path):
     assert run[4].load_image().shape == (96, 128)
 
 
-@pytest.mark.parametrize(('file', 'number'), [(PLACES, 9), (ODOMETRY, 78)])
-def test_bad_lines_are_skipped_and_counted_with_the_number_of_the_first(run_path, file, number):
-    edit(run_path / file, lambda lines: [*lines, '\x00\ufffd what is this\n', '\n', 'rubbish\n'])
-    run = open_dataset(run_path)
-    ((reason, count),) = run.skipped.items()
-    start = f'bad line in {file.split("/")[1]} (the first: line {number}: expected '
-    assert (len(run), count, reason[: len(start)]) == (8, 2, start)
-    edit(run_path / file, lambda lines: ['rubbish\n'] * 9)
-    with pytest.raises(DatasetError, match=r'no line can be used: line 1: expected .*rubbish'):
-        open_dataset(run_path)
-
-
 def test_images_that_cannot_be_used_are_counted(run_path):
     images = images_of(run_path)
     images[2].unlink()
@@ -287,38 +273,6 @@ def test_whole_runs_are_read_without_loss(folder, options, shape):
     files = images_of(path) if (path / 'std_cam').is_dir() else list(path.glob('*.jpg'))
     assert len(run) == len(files) and run.skipped == {}
     assert run[0].load_image().shape[:2] == shape and run[len(run) - 1].reference is not None
-
-
-def replace_by(path, kind):
-    path.unlink(missing_ok=True)
-    if kind == 'pipe':
-        os.mkfifo(path)
-    else:
-        path.symlink_to('/dev/zero')
-
-
-@pytest.mark.timeout(60)  # nothing waits for somebody who writes into a pipe
-@pytest.mark.parametrize('kind', ['pipe', 'device'])
-def test_a_pipe_or_a_device_is_not_read(tmp_path, kind):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=4)
-    replace_by(run / NOTES, kind)
-    assert len(open_dataset(run)) == 4
-    replace_by(tmp_path / 'a.tum', kind)
-    assert_one_line(invoke('evaluate', run, tmp_path / 'a.tum'), 'is a device or a pipe')
-
-
-@pytest.mark.parametrize('form', ['cold', 'bag'])
-def test_what_lies_under_the_name_of_an_image_is_not_copied_unless_it_is_one(tmp_path, form):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
-    (tmp_path / 'secret').write_text('only for the owner')
-    image = sorted((run / 'std_cam').iterdir())[2]
-    image.unlink()
-    image.symlink_to(tmp_path / 'secret')
-    out = tmp_path / 'out'
-    result = invoke('convert', run, out, '--to', form)
-    assert result.returncode == 0 and 'skipped: 1 x broken image' in result.stderr
-    copies = [file for file in out.rglob('*') if file.is_file()]
-    assert copies and not any(b'only for the owner' in file.read_bytes() for file in copies)
 
 
 TRACK = tiny_odometry(6)

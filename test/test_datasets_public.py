@@ -2,6 +2,7 @@
 
 import shutil
 
+from helpers import write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
@@ -86,18 +87,20 @@ UNUSABLE = [
     ('euroc', 'mav0/cam0/data.csv', f'{"1" * 5000},a.png', 'time in nanoseconds'),
     ('euroc', 'mav0/state_groundtruth_estimate0/data.csv', '1,0,0,0,0,0,0,0', 'unit quaternion'),
     ('image_folder', 'trajectory.tum', '1 0 0 0 0 0 0 0', 'unit quaternion'),
+    ('cold', 'localization/places.lst', '\0\ufffd what is this', 'expected <image name> <label>'),
+    ('cold', 'odom_scans/odom.tdf', 'rubbish', 'expected 0 0 0 <sec>'),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(('name', 'file', 'line', 'why'), UNUSABLE)
 def test_unusable_lines_are_skipped_and_counted_in_every_format(tmp_path, name, file, line, why):
-    run = WRITERS[name](tmp_path / 'data')
-    path = tmp_path / 'data' / file
+    run = WRITERS.get(name, write_tiny_cold_run)(tmp_path / 'data')
+    path, frames = tmp_path / 'data' / file, len(open_dataset(run))
     with path.open('a') as table:
         table.write(f'{line}\n{line}\n')
     number = len(path.read_text().splitlines()) - 1
     ((reason, count),) = open_dataset(run).skipped.items()
-    assert (count, len(open_dataset(run))) == (2, FRAMES)
+    assert (count, len(open_dataset(run))) == (2, frames)
     start = f'bad line in {path.name} (the first: line {number}: '
     assert reason.startswith(start) and why in reason
     path.write_text(f'# nothing else\n{line}\n')

@@ -29,6 +29,7 @@ from helpers import START_NS, textured_image, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_reader import stamp_of, TYPESTORE
 from kbr_localization.datasets.bag_writer import write_bag
+from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.tables import floor_pose
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -104,28 +105,24 @@ BOMB = 'a: &a [x, x, x, x, x, x, x, x, x]\n' + ''.join(
 )
 
 
-@pytest.mark.parametrize(
-    'text',
-    ['a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'],
-)
-def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, text):
-    write_bag(cold, tmp_path / 'bag')
-    (tmp_path / 'bag' / 'metadata.yaml').write_text(text)
-    with pytest.raises(DatasetError, match='cannot read bag') as caught:
-        open_dataset(tmp_path / 'bag')
-    assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
-
-
 @pytest.mark.timeout(60)
-def test_metadata_of_aliases_without_bound_is_refused_before_it_is_expanded(cold, tmp_path):
+@pytest.mark.parametrize(
+    ('change', 'why'),
+    [
+        *((lambda _, text=text: text, '') for text in (
+            'a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'
+        )),
+        (lambda whole: BOMB + whole.replace("_format: ''", '_format: *i'), 'at most 32 aliases'),
+    ],
+)  # fmt: skip
+def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, change, why):
+    """Aliases without bound before they are expanded."""
     write_bag(cold, tmp_path / 'bag')
     file = tmp_path / 'bag' / 'metadata.yaml'
-    whole = (
-        file.read_text().replace("_format: ''", '_format: *i').replace("mode: ''", 'mode: file')
-    )
-    file.write_text(BOMB + whole)
-    with pytest.raises(DatasetError, match=r'cannot read bag .* at most 32 aliases'):
+    file.write_text(change(file.read_text()))
+    with pytest.raises(DatasetError, match=f'cannot read bag .*{why}') as caught:
         open_dataset(tmp_path / 'bag')
+    assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
 
 
 def test_raw_images_of_a_bag_keep_padding_and_byte_order(tmp_path):
@@ -218,13 +215,14 @@ def test_a_message_that_cannot_be_read_is_skipped_and_counted(tmp_path, change):
 
 
 TWO_POSES = [(f'/pose{i}', pose_stamped(2 * SECOND, 1.0), None) for i in (1, 2)]
+LEFT_RIGHT = (drive(), images(2, '/left'), images(3, '/right'))
 
 
 @pytest.mark.parametrize(
     ('sent', 'chosen', 'says'),
     [
         (
-            (drive(), images(2, '/left'), images(3, '/right')),
+            LEFT_RIGHT,
             {},
             r'expected one image topic, got /left \(sensor_msgs/Image, 2 messages\), /right .*'
             r'choose one or several with --cameras',
@@ -239,49 +237,61 @@ def test_several_topics_need_a_choice(tmp_path, sent, chosen, says):
         open_dataset(bag(tmp_path / 'bag', *sent), **chosen)
 
 
-def test_topics_are_chosen_by_name(tmp_path):
-    path = bag(tmp_path / 'bag', drive(), images(2, '/left'), images(3, '/right'))
-    assert (len(open_dataset(path, ['/left'])), len(open_dataset(path, ['right']))) == (2, 3)
-    path = bag(tmp_path / 'two', drive(topic='/a', frame='map'), drive(topic='/b'), images())
-    # of two, the other one is the reference
-    assert open_dataset(path, odometry_topic='/b').sources[2].startswith('reference poses on /a')
-
-
 GOALS = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
-TRUTH = drive(topic='/ground_truth', frame='world')
+TRUTH, IMAGES = drive(topic='/ground_truth', frame='world'), images(2)
+
+
+def two(first, second):
+    """Odometry on /odom and /ekf in two frames."""
+    return IMAGES, drive(topic='/odom', frame=first), drive(topic='/ekf', frame=second)
 
 
 @pytest.mark.parametrize(
     ('sent', 'chosen', 'sources'),
     [
-        ((drive(), GOALS), {}, ('/odom', 'no reference poses (expected geometry_msgs/')),
-        ((drive(topic='/wheels'), TRUTH), {}, ('/wheels', 'reference poses on /ground_truth')),
+        (LEFT_RIGHT, {'cameras': ['/left']}, ('/left', '/odom', 'no reference poses')),
+        (LEFT_RIGHT, {'cameras': ['right']}, ('/right', '/odom', 'no reference poses')),
+        # of two, the other one is the reference
         (
-            (drive(), drive(topic='/wheel/fast'), GOALS, TRUTH, images(2, '/debug')),
-            {},
-            ('/odom', 'reference poses on /ground_truth (frame world)'),
+            two('map', 'base'),
+            {'odometry_topic': '/ekf'},
+            ('/image', '/ekf', 'reference poses on /odom'),
         ),
         (
-            (drive(), drive(topic='/fast'), TRUTH),
+            (IMAGES, drive(), GOALS),
+            {},
+            ('/image', '/odom', 'no reference poses (expected geometry'),
+        ),
+        (
+            (IMAGES, drive(topic='/wheels'), TRUTH),
+            {},
+            ('/image', '/wheels', 'reference poses on /ground_truth'),
+        ),
+        (
+            (IMAGES, drive(), drive(topic='/wheel/fast'), GOALS, TRUTH, images(2, '/debug')),
+            {},
+            ('/image', '/odom', 'reference poses on /ground_truth (frame world)'),
+        ),
+        (
+            (IMAGES, drive(), drive(topic='/fast'), TRUTH),
             {'odometry_topic': '/fast', 'reference_topic': '/odom'},
-            ('/fast', 'reference poses on /odom (frame odom)'),
+            ('/image', '/fast', 'reference poses on /odom (frame odom)'),
+        ),
+        # poses in the frame of the odometry are a reference only if chosen
+        *(
+            (two(*frames), {'odometry_topic': '/odom'} | chosen, ('/image', '/odom', said))
+            for frames in (('odom', 'odom'), ('odom', '/robot/odom'), ('world', 'world'))
+            for chosen, said in (
+                ({}, 'no reference poses (in the frame of the odometry: /ekf'),
+                ({'reference_topic': '/ekf'}, 'reference poses on /ekf'),
+            )
         ),
     ],
 )
-def test_customary_names_win_and_commands_are_no_reference(tmp_path, sent, chosen, sources):
-    run = open_dataset(bag(tmp_path / 'bag', images(2, '/image'), *sent), **chosen)
-    assert run.sources[:2] == ('images on /image', f'odometry on {sources[0]}')
-    assert run.sources[2].startswith(sources[1])
-
-
-@pytest.mark.parametrize('frames', [('odom', 'odom'), ('odom', '/robot/odom'), ('world', 'world')])
-def test_poses_in_the_frame_of_the_odometry_are_a_reference_only_if_chosen(tmp_path, frames):
-    own, other = (drive(topic=t, frame=f) for t, f in zip(('/odom', '/ekf'), frames, strict=True))
-    path = bag(tmp_path / 'bag', own, other, images())
-    run = open_dataset(path, odometry_topic='/odom')
-    assert 'the frame of the odometry: /ekf' in run.sources[-1]
-    run = open_dataset(path, odometry_topic='/odom', reference_topic='/ekf')
-    assert run.sources[-1].startswith('reference poses on /ekf')
+def test_topics_are_chosen_by_custom_or_by_name(tmp_path, sent, chosen, sources):
+    found = open_dataset(bag(tmp_path / 'bag', *sent), **chosen).sources
+    assert found[:2] == (f'images on {sources[0]}', f'odometry on {sources[1]}')
+    assert found[2].startswith(sources[2])
 
 
 @pytest.mark.parametrize('maker', [pose_stamped, pose_covariance, odometry_in_map])
@@ -383,17 +393,28 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_interrupt(cold
     assert [path.name for path in tmp_path.iterdir()] == ['cold']
 
 
-def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, caplog):
+@pytest.mark.parametrize('form', ['cold', 'bag'])
+def test_what_is_no_image_is_left_out_of_a_copy(cold, tmp_path, caplog, form):
+    def write(out):
+        if form == 'bag':
+            return write_bag(cold, out)
+        return write_cold_run(out, cold, cold.odometry).skipped
+
     files = sorted((tmp_path / 'cold/std_cam').iterdir())
     files[1].unlink()
-    assert write_bag(cold, tmp_path / 'bag') == {'broken image': 1}
+    (tmp_path / 'secret').write_text('only for the owner')
+    files[2].unlink()
+    files[2].symlink_to(tmp_path / 'secret')
+    assert write(tmp_path / 'copy') == {'broken image': 2}
     assert [files[1].name in message for message in caplog.messages] == [True]
-    run = open_dataset(tmp_path / 'bag')
-    assert len(run) == len(run.fixes.stamps_ns) == 5
-    for file in files[:1] + files[2:]:
+    copies = [file for file in (tmp_path / 'copy').rglob('*') if file.is_file()]
+    assert copies and not any(b'only for the owner' in file.read_bytes() for file in copies)
+    run = open_dataset(tmp_path / 'copy')
+    assert len(run) == len(run.fixes.stamps_ns) == 4
+    for file in (files[0], *files[2:]):
         file.unlink()
-    with pytest.raises(DatasetError, match='no image of cold can be read'):
-        write_bag(cold, tmp_path / 'none')
+    with pytest.raises(DatasetError, match='cannot write a '):
+        write(tmp_path / 'none')
     assert not (tmp_path / 'none').exists()
 
 

@@ -14,6 +14,7 @@ from kbr_localization.datasets.odometry_noise import made_odometry
 from kbr_localization.datasets.tables import (
     checked_rotation,
     FARTHEST_M,
+    LEVEL_CAMERA,
     numbers,
     project_pose,
     quaternion_rotation,
@@ -23,7 +24,6 @@ from kbr_localization.datasets.tables import (
     read_tum_track,
     require,
     stamp_of_nanoseconds,
-    y_down,
     Z_FORWARD,
 )
 from kbr_localization.datasets.tracks import make_run, make_track, StampedImage
@@ -172,7 +172,9 @@ def read_kitti(folder: Path, skipped: Skipped) -> Listing:
 def _matrix_pose(words: list[str]) -> se2.FloatArray:
     """Pose (3,) of the 12 numbers of [R t] of a camera, in the axes of a level camera."""
     matrix = np.reshape(numbers(words, 12), (3, 4))
-    return project_pose(matrix[:, 3], checked_rotation(matrix[:, :3]), y_down, Z_FORWARD)
+    checked_rotation(matrix[:, :3])
+    position, rotation = LEVEL_CAMERA @ matrix[:, 3], LEVEL_CAMERA @ matrix[:, :3]
+    return project_pose(position, rotation, Z_FORWARD)
 
 
 def read_seven_scenes(path: Path, skipped: Skipped) -> Listing:

@@ -29,35 +29,23 @@ FARTHEST_M = 1e7
 """Coordinates beyond this are broken numbers; UTM coordinates are within."""
 X_FORWARD, Z_FORWARD = 0, 2
 """Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
-
-
-def z_up(v: Vector) -> tuple[float, float]:
-    """Floor coordinates in a world with z up."""
-    return v[0], v[1]
-
-
-def y_down(v: Vector) -> tuple[float, float]:
-    """Floor coordinates in a world with the axes of a level camera (x right, y down, z ahead)."""
-    return v[2], -v[0]
+LEVEL_CAMERA = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+"""Axes of a level camera (x right, y down, z ahead) in a world with z up, as rows x, y, z."""
 
 
 def project_pose(
-    position: Vector,
-    rotation: Sequence[Vector] | FloatArray,
-    plane: Callable[[Vector], tuple[float, float]] = z_up,
-    forward: int = X_FORWARD,
+    position: Vector, rotation: Sequence[Vector] | FloatArray, forward: int = X_FORWARD
 ) -> FloatArray:
     """
     Project a body-to-world pose onto the floor: (3,) x, y, heading of the `forward` axis.
 
-    `rotation`: (3, 3). Height, roll and pitch are dropped. Raises DatasetError for coordinates
-    that are not finite or beyond `FARTHEST_M`.
+    `rotation`: (3, 3), in a world with z up. Height, roll and pitch are dropped. Raises
+    DatasetError for coordinates that are not finite or beyond `FARTHEST_M`.
     """
-    x, y = plane(position)
+    x, y = position[0], position[1]
     if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
         raise DatasetError(f'expected a finite pose, got x {x}, y {y}')
-    ahead, left = plane([row[forward] for row in rotation])
-    return np.array([x, y, math.atan2(left, ahead)])
+    return np.array([x, y, math.atan2(rotation[1][forward], rotation[0][forward])])
 
 
 def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[float]]:

@@ -110,14 +110,11 @@ def outside_fixes(dataset: Dataset) -> str:
 
     Either all images lie before or after the poses, or between two that are far apart.
     """
-    fixes, frames = dataset.fixes, tuple(dataset)
-    stamps = np.array([frame.stamp_ns for frame in frames], dtype=np.int64)
-    if fixes is None or not stamps.size:
+    fixes, stamps = dataset.fixes, np.array([f.stamp_ns for f in dataset], dtype=np.int64)
+    if fixes is None or not stamps.size or any(f.reference is not None for f in dataset):
         return ''
     if not np.any((stamps >= fixes.stamps_ns[0]) & (stamps <= fixes.stamps_ns[-1])):
         return not_covered(dataset.name, stamps, fixes, 'reference poses')
-    if any(frame.reference is not None for frame in frames):
-        return ''
     seconds = float(np.median(np.diff(fixes.stamps_ns))) * 1e-9
     metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))
     return (
