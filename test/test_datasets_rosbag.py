@@ -59,6 +59,18 @@ def storage_file(path):
     return next(file for file in path.iterdir() if file.suffix != '.yaml')
 
 
+@contextlib.contextmanager
+def database(file):
+    with contextlib.closing(sqlite3.connect(file)) as opened:
+        yield opened.execute
+        opened.commit()
+
+
+@pytest.fixture
+def sqlite_bag(tmp_path):
+    return bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
+
+
 @pytest.mark.parametrize('storage', STORAGES)
 @pytest.mark.parametrize('colour', [False, True])
 def test_a_cold_run_survives_the_way_through_a_bag(tmp_path, storage, colour):
@@ -167,30 +179,26 @@ def test_a_missing_or_foreign_bag(tmp_path):
         (tmp_path / 'b.mcap').unlink()
 
 
-def test_messages_in_the_log_of_a_database_are_not_passed_over(tmp_path):
-    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
-    (file,) = path.glob('*.db3')
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        database.execute('PRAGMA journal_mode=WAL')
-        database.execute('DELETE FROM messages WHERE id % 2')
-        database.commit()
-        killed = shutil.copytree(path, tmp_path / 'killed')
+def test_messages_in_the_log_of_a_database_are_not_passed_over(sqlite_bag, tmp_path):
+    with contextlib.closing(sqlite3.connect(storage_file(sqlite_bag))) as opened:
+        opened.execute('PRAGMA journal_mode=WAL')
+        opened.execute('DELETE FROM messages WHERE id % 2')
+        opened.commit()
+        killed = shutil.copytree(sqlite_bag, tmp_path / 'killed')
     with pytest.raises(DatasetError, match=r'its last messages are in bag\.db3-wal, .*`sqlite3 '):
         open_dataset(killed)
-    with contextlib.closing(sqlite3.connect(killed / file.name)) as database:
-        database.execute('PRAGMA wal_checkpoint(TRUNCATE)')
-    counts = [len(open_dataset(one).odometry.stamps_ns) for one in (killed, path)]
+    with database(killed / 'bag.db3') as execute:
+        execute('PRAGMA wal_checkpoint(TRUNCATE)')
+    counts = [len(open_dataset(one).odometry.stamps_ns) for one in (killed, sqlite_bag)]
     assert counts[0] == counts[1]
 
 
-def test_types_without_msg_in_their_names_are_known(tmp_path):
-    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
-    (file,) = path.glob('*.db3')
-    with contextlib.closing(sqlite3.connect(file)) as database:
-        database.execute("UPDATE topics SET type = replace(type, '/msg/', '/')")
-        database.commit()
-    (path / 'metadata.yaml').write_text((path / 'metadata.yaml').read_text().replace('/msg/', '/'))
-    for run in (open_dataset(path), open_dataset(file)):
+def test_types_without_msg_in_their_names_are_known(sqlite_bag):
+    with database(storage_file(sqlite_bag)) as execute:
+        execute("UPDATE topics SET type = replace(type, '/msg/', '/')")
+    metadata = sqlite_bag / 'metadata.yaml'
+    metadata.write_text(metadata.read_text().replace('/msg/', '/'))
+    for run in map(open_dataset, (sqlite_bag, storage_file(sqlite_bag))):
         assert (len(run), run.skipped) == (3, {})
         assert run[1].load_image().shape == (8, 10)
 
@@ -198,17 +206,12 @@ def test_types_without_msg_in_their_names_are_known(tmp_path):
 @pytest.mark.parametrize(
     'change', ["data = x'0001'", "data = 'text'", 'data = 7', "timestamp = 'soon'"]
 )
-def test_a_message_that_cannot_be_read_is_skipped_and_counted(tmp_path, change):
-    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
-    (file,) = path.glob('*.db3')
-    with contextlib.closing(sqlite3.connect(file)) as database:
+def test_a_message_that_cannot_be_read_is_skipped_and_counted(sqlite_bag, change):
+    last = 'SELECT max(m.id) FROM messages m JOIN topics t ON topic_id = t.id WHERE name = ?'
+    with database(storage_file(sqlite_bag)) as execute:
         for topic in ('/odom', '/image'):
-            database.execute(
-                f'UPDATE messages SET {change} WHERE id = (SELECT max(messages.id) FROM '
-                'messages JOIN topics ON topic_id = topics.id WHERE name = ?)', (topic,),
-            )  # fmt: skip
-        database.commit()
-    run = open_dataset(path)
+            execute(f'UPDATE messages SET {change} WHERE id = ({last})', (topic,))
+    run = open_dataset(sqlite_bag)
     assert len(run) == 2 and list(run.skipped.values()) == [1, 1]
     assert run[1].load_image().shape
     assert all(reason.startswith('bad message on /') for reason in run.skipped)

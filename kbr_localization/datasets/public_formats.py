@@ -17,11 +17,9 @@ from kbr_localization.datasets.tables import (
     LEVEL_CAMERA,
     numbers,
     project_pose,
-    quaternion_rotation,
     read_setting,
     read_table,
     read_track,
-    read_tum_track,
     require,
     stamp_of_nanoseconds,
     Z_FORWARD,
@@ -98,7 +96,7 @@ def read_tum_rgbd(path: Path, skipped: Skipped) -> Listing:
     """Read a sequence of TUM RGB-D (Sturm et al., IROS 2012): poses of the camera, z up."""
     truth = require(path / 'groundtruth.txt', 'the true poses of a TUM RGB-D sequence')
     images = _listed_images(path / 'rgb.txt', path, parse_seconds, skipped)
-    return Listing(path.resolve().name, images, read_tum_track(truth, skipped, Z_FORWARD))
+    return Listing(path.resolve().name, images, read_track(truth, skipped, Z_FORWARD))
 
 
 def read_euroc(folder: Path, skipped: Skipped) -> Listing:
@@ -115,15 +113,10 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     sensor = require(folder / 'sensor.yaml', 'T_BS, the camera on the body')
     expected = 'T_BS with 16 numbers of a pose under data'
     on_body = read_setting(sensor, ('T_BS', 'data'), _camera_pose, expected)
-
-    def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
-        x, y, z, qw, qx, qy, qz = numbers(words[1:], 7)
-        body = np.array(quaternion_rotation(qx, qy, qz, qw))
-        position = np.array([x, y, z]) + body @ on_body[:3, 3]
-        pose = project_pose(position, body @ on_body[:3, :3], forward=Z_FORWARD)
-        return stamp_of_nanoseconds(words[0]), pose
-
-    return Listing(root.resolve().parent.name, images, read_track(truth, parse, skipped))
+    # qw, qx, qy, qz, and behind them velocities
+    columns = (1, 2, 3, 0)
+    track = read_track(truth, skipped, Z_FORWARD, stamp_of_nanoseconds, columns, True, on_body)
+    return Listing(root.resolve().parent.name, images, track)
 
 
 def _camera_pose(data: Any) -> se2.FloatArray:
@@ -225,8 +218,8 @@ def read_image_folder(path: Path, skipped: Skipped) -> Listing:
         _listed_images(listed, path, parse_seconds, skipped)
         if listed.is_file()
         else _images_by_time(images if images.is_dir() else path, skipped),
-        read_tum_track(truth, skipped),
-        read_tum_track(odometry, skipped) if odometry.is_file() else None,
+        read_track(truth, skipped),
+        read_track(odometry, skipped) if odometry.is_file() else None,
     )
 
 

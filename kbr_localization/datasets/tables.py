@@ -29,6 +29,7 @@ FARTHEST_M = 1e7
 """Coordinates beyond this are broken numbers; UTM coordinates are within."""
 X_FORWARD, Z_FORWARD = 0, 2
 """Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
+SAME_POSE = np.eye(4)
 LEVEL_CAMERA = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 """Axes of a level camera (x right, y down, z ahead) in a world with z up, as rows x, y, z."""
 
@@ -127,24 +128,32 @@ def numbers(words: Sequence[str], count: int) -> list[float]:
 
 
 def read_track(
-    path: Path, parse: Callable[[list[str]], tuple[int, FloatArray]], skipped: Skipped
+    path: Path,
+    skipped: Skipped,
+    forward: int = X_FORWARD,
+    stamp_of: Callable[[str], int] = parse_seconds,
+    order: Sequence[int] = (0, 1, 2, 3),
+    more_columns: bool = False,
+    on_body: FloatArray = SAME_POSE,
 ) -> OdometryTrack:
-    """Read lines of a stamp and a pose (3,) as a track by time; raises and counts as above."""
-    lines = [line for line in read_table(path, parse, skipped) if line is not None]
-    return make_track(lines, skipped, f'in {path.name}')
+    """
+    Read lines of `time x y z qx qy qz qw`, poses in a world with z up, as a track by time.
 
-
-def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
-    """Read lines of `seconds x y z qx qy qz qw`, poses in a world with z up, as a track."""
+    `forward`: axis along which it looks. `order`: columns of qx, qy, qz, qw behind x, y, z.
+    `on_body`: pose (4, 4) of what is tracked on the body that the lines are of. Raises and counts
+    as `read_table`.
+    """
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
-        if len(words) != 8:  # more are of decimal commas
+        if len(words) != 8 and not more_columns:  # more are of decimal commas
             raise ValueError(f'expected 8 numbers, got {len(words)}: {" ".join(words)[:60]!r}')
-        x, y, z, *quaternion = numbers(words[1:], 7)
-        rotation = quaternion_rotation(*quaternion)
-        return parse_seconds(words[0]), project_pose((x, y, z), rotation, forward=forward)
+        values = numbers(words[1:], 7)
+        body = np.array(quaternion_rotation(*(values[3 + column] for column in order)))
+        position = values[:3] + body @ on_body[:3, 3]
+        return stamp_of(words[0]), project_pose(position, body @ on_body[:3, :3], forward)
 
-    return read_track(path, parse, skipped)
+    lines = [line for line in read_table(path, parse, skipped) if line is not None]
+    return make_track(lines, skipped, f'in {path.name}')
 
 
 def stamp_of_nanoseconds(text: str) -> int:

@@ -16,7 +16,7 @@ import math
 from pathlib import Path
 
 from kbr_localization.datasets.frame import Skipped
-from kbr_localization.datasets.tables import read_tum_track
+from kbr_localization.datasets.tables import read_track
 from kbr_localization.errors import EvaluationError
 from kbr_localization.files import new_file, read_text, write_text
 from kbr_localization.trajectory import Trajectory
@@ -54,7 +54,7 @@ def read_tum(path: str | Path) -> Trajectory:
     Lines that are no pose are skipped and counted. Raises DatasetError when no line can be used.
     """
     skipped = Skipped()
-    track = read_tum_track(Path(path), skipped)
+    track = read_track(Path(path), skipped)
     return Trajectory(track.stamps_ns, track.poses, skipped=skipped)
 
 
