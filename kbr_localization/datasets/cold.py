@@ -334,9 +334,8 @@ class ColdRecording:
                     f'{self.path} holds {name!r} and is no COLD run: '
                     'give a new folder, or a run to go on with'
                 )
-        # readers of the cameras of COLD take no others
         there = [c for c in found if c.endswith(SUFFIX) and any((self.path / c).glob('*'))]
-        if len({camera in CAMERAS for camera in (*there, *self.cameras)}) > 1:
+        if there and set(there) != set(self.cameras):
             raise DatasetError(
                 f'{self.path} holds images of {", ".join(there)}: give a new folder to record '
                 f'{", ".join(self.cameras)}'

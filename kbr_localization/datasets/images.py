@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-import functools
 import io
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ MAX_PIXELS = 1 << 25
 """Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
-logger = logging.getLogger(__name__)
 _PNG_START, _PNG_END = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', b'IEND\xaeB`\x82'
 
 
@@ -120,9 +117,9 @@ def decode_image(data: bytes, name: str) -> Image:
     """
     Decode JPEG or PNG bytes: grey to (h, w), colour to (h, w, 3) BGR, uint8.
 
-    EXIF orientation is applied. Raises DatasetError for foreign, truncated or undecodable data,
-    and for an image of more pixels than are allowed, before it is decoded. `name`: used in
-    messages.
+    EXIF orientation is applied; of 16 bits the upper 8 are taken, transparency is ignored. Raises
+    DatasetError for foreign, truncated or undecodable data, and for an image of more pixels than
+    are allowed, before it is decoded. `name`: used in messages.
     """
     check_size(*_checked_size(data, name), name)
     try:
@@ -131,26 +128,7 @@ def decode_image(data: bytes, name: str) -> Image:
         raise _broken(name, f'bytes that OpenCV refuses ({error.err})') from error
     if image is None:
         raise _broken(name, f'{len(data)} bytes that cannot be decoded')
-    pixels = np.asarray(image, dtype=np.uint8)
-    if data.startswith(_PNG_START):
-        depth, colours = data[24], data[25]
-        if depth > 8:
-            _tell_of_sixteen_bits(pixels)
-        if colours in (4, 6) or b'tRNS' in data[:4096].partition(b'IDAT')[0]:
-            _tell_once('their transparency is ignored')
-    return pixels
-
-
-def _tell_of_sixteen_bits(upper: Image) -> None:
-    _tell_once('of their 16 bits the upper 8 are used')
-    if np.ptp(upper) < 32:  # a raw thermal image in hundredths of a kelvin has some ten
-        _tell_once('fewer than 32 grey levels are left of 16 bits: let the camera scale them')
-
-
-@functools.cache
-def _tell_once(text: str) -> None:
-    """Log once in a process in which way images are not taken as they are."""
-    logger.warning('images are converted: %s', text)
+    return np.asarray(image, dtype=np.uint8)
 
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
@@ -219,7 +197,6 @@ def decode_raw_image(message: Any, name: str = 'message') -> Image:
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
     if depth == 2:
         rows = rows[:, (0 if message.is_bigendian else 1) :: 2]  # noqa: E203
-        _tell_of_sixteen_bits(rows)
     shape = (height, width) if channels == 1 else (height, width, channels)
     pixels = np.array(rows).reshape(shape)
     if conversion is None:

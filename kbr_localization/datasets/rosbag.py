@@ -110,6 +110,8 @@ def read_bag(
     chosen = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
     images, wheels, known, why_none = chosen
     rows, tree = _scan(bag, chosen, skipped)
+    for topic, sent in rows.items():
+        refuse_repeated_times(f'bag {path}: the stamps of {topic}', sent.read(Skipped())[0])
     name = Path(path).resolve().name
     shown, lateness_s = _images(bag, images, rows[images], name, skipped)
 
@@ -124,11 +126,7 @@ def read_bag(
         raise _missing(bag, 'odometry', WHEELS, odometry.why_none)
     if wheels:
         tree.add_odometry(frame, base, rows[wheels])
-    reference = tree.poses('map', (base, *BASE_FRAMES), why_none)
-    if known:
-        reference = poses_on(known)
-        named = f'{known.name} (frame {reference.frame or "without a name"})'
-        reference = reference._replace(source=named)
+    reference = poses_on(known) if known else tree.poses('map', (base, *BASE_FRAMES), why_none)
     if reference.track is None and _is_tf(reference_topic):
         raise _missing(bag, 'reference poses', REFERENCE)
     notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
@@ -137,6 +135,8 @@ def read_bag(
     run.reference_frame, said = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
         said = f'no reference poses ({reference.why_none})'
+    elif known:
+        said += f' (frame {reference.frame or "without a name"})'
     run.sources = (f'images on {images.name}', f'odometry on {odometry.source}', said)
     kinds = (*IMAGE.types, *REFERENCE.types)
     others = [t for t in bag.topics if t.message_type in kinds and t not in chosen]
@@ -265,8 +265,7 @@ class StampedRows:
         Return stamps (n,), times of recording (n,) and rows (n, k), in the order of `add`.
 
         Times of recording stand for stamps that are missing, unless they are of another clock:
-        a simulated one begins late, and the recorder may go by that of the computer. Raises
-        DatasetError for a topic whose stamps go back and over the same times again.
+        a simulated one begins late, and the recorder may go by that of the computer.
         """
         stamps, recorded = np.array(self._times).reshape(-1, 2).T
         times = np.where(stamps != 0, stamps, recorded)
@@ -275,7 +274,6 @@ class StampedRows:
         near = (times >= low - SAME_CLOCK_NS) & (times <= high + SAME_CLOCK_NS)
         if topic:
             skipped.add(f'message without a stamp on {topic.name}', number=int(np.sum(~near)))
-            refuse_repeated_times(f'the stamps of {topic}', times[near])
         rows = np.reshape(self._rows, (len(stamps), -1)) if stamps.size else np.zeros((0, 3))
         return times[near], recorded[near], rows[near]
 
