@@ -23,7 +23,7 @@ import warnings
 import zlib
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, FrameList, OdometryTrack
+from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.errors import EvaluationError, KbrError
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, RunErrors
@@ -62,7 +62,7 @@ TUNED = tuple(x for x, m in METHODS.items() if hasattr(m.config, 'covariance_sca
 Values = dict[str, float]
 Ranges = dict[str, tuple[float, float]]
 Record = dict[str, Any]
-Fold = tuple[KernelMap, FrameList]
+Fold = tuple[KernelMap, Dataset]
 
 
 def tune(
@@ -200,7 +200,7 @@ def make_folds(
             replace(frames[n], image=np.array([n]), reference=poses[n] if covered[n] else None)
             for n in mine
         )
-        run = FrameList(f'run {out}', OdometryTrack(stamps[mine], odometry[mine]), {}, left_out)
+        run = Dataset(f'run {out}', OdometryTrack(stamps[mine], odometry[mine]), {}, left_out)
         tracks = [(odometry[owner == n], poses[owner == n]) for n in runs if n != out]
         errors, noise = measure_odometry(tracks)
         others = known.subset(np.flatnonzero(owner != out))
@@ -242,7 +242,7 @@ def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequenc
                 inside = [n for n, frame in enumerate(half) if frame.reference is not None]
                 rng = np.random.default_rng([seed, each, number])
                 for start in (0, *rng.choice(inside, min(len(inside), 1))):
-                    part = replace(run, frames=run.frames[start:])
+                    part = Dataset(run.name, run.odometry, {}, run.frames[start:])
                     drives.append(_errors(method, changed, part, int(rng.integers(2**31))))
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
         return {'values': values, 'score': math.inf, 'error': ' '.join(str(error).split())}
@@ -263,7 +263,7 @@ def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequenc
     }
 
 
-def _errors(method: str, kernel_map: KernelMap, run: FrameList, seed: int) -> RunErrors:
+def _errors(method: str, kernel_map: KernelMap, run: Dataset, seed: int) -> RunErrors:
     """Localize a run from nothing; what the status calls no pose is no estimate."""
     found = localize(kernel_map, run, method, seed=seed)
     unknown = np.isin(found.statuses, NO_POSE)[:, np.newaxis]
