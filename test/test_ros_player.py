@@ -20,8 +20,13 @@ pytestmark = pytest.mark.ros
 
 
 @pytest.fixture
-def run(tmp_path):
-    return open_dataset(write_tiny_cold_run(tmp_path / 'run', frames=4))
+def folder(tmp_path):
+    return write_tiny_cold_run(tmp_path / 'run', frames=4)
+
+
+@pytest.fixture
+def run(folder):
+    return open_dataset(folder)
 
 
 def stamps(messages):
@@ -40,8 +45,8 @@ def test_the_schedule_is_in_order_of_time_and_can_be_cut(tmp_path):
             schedule(run, start, duration)
 
 
-def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, run):
-    player = ros.start_node('player', run=run.path, rate=2.0)
+def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, run, folder):
+    player = ros.start_node('player', run=folder, rate=2.0)
     ros.spin_until(lambda: 'waiting for subscribers on /image' in player.output)
     clock = ros.collect(Clock, '/clock')
     references = ros.collect(PoseWithCovarianceStamped, 'reference_pose')
@@ -64,33 +69,33 @@ def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, run):
     assert ticks == sorted(ticks) and ticks[-1] == run.odometry.stamps_ns[-1]
 
 
-def test_a_loop_jumps_back_and_sigint_ends_it(ros, run):
+def test_a_loop_jumps_back_and_sigint_ends_it(ros, folder):
     images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
-    player = ros.start_node('player', run=run.path, rate=10, loop=True)
+    player = ros.start_node('player', run=folder, rate=10, loop=True)
     ros.spin_until(lambda: len(images) >= 9)
     assert stamps(images)[:4] == stamps(images)[4:8]
     assert player.stop(signal.SIGINT) == 0
     assert 'stopped after' in player.output and 'Traceback' not in player.output
 
 
-def test_stamps_of_now_need_no_clock_and_a_broken_image_is_counted(ros, run):
-    sorted((run.path / 'std_cam').iterdir())[1].write_bytes(b'\xff\xd8 no image')
+def test_stamps_of_now_need_no_clock_and_a_broken_image_is_counted(ros, folder):
+    sorted((folder / 'std_cam').iterdir())[1].write_bytes(b'\xff\xd8 no image')
     images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
     clock, started_ns = ros.collect(Clock, '/clock'), ros.node.get_clock().now().nanoseconds
-    player = ros.start_node('player', run=run.path, rate=10, stamps='now')
+    player = ros.start_node('player', run=folder, rate=10, stamps='now')
     ros.spin_until(lambda: len(images) == 3)
     assert started_ns < min(stamps(images)) and not clock
     assert player.wait() == 0 and 'left out: 1 broken image' in player.output
 
 
-def test_the_command_publishes_the_bytes_of_the_files(ros, run):
+def test_the_command_publishes_the_bytes_of_the_files(ros, run, folder):
     images = ros.collect(CompressedImage, 'image/compressed')
     odometry = ros.collect(Odometry, 'odom')
-    player = ros.start('kbr_localization', 'play', run.path, '--rate', '5', '--compressed')
+    player = ros.start('kbr_localization', 'play', folder, '--rate', '5', '--compressed')
     ros.spin_until(lambda: len(images) == 4)
     assert player.wait() == 0
     assert stamps(images) == run.stamps_ns.tolist()
-    files = sorted((run.path / 'std_cam').iterdir())
+    files = sorted((folder / 'std_cam').iterdir())
     assert [bytes(m.data) for m in images] == [file.read_bytes() for file in files]
     assert '4 images' in player.output and odometry
 
@@ -110,12 +115,12 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
     assert len(player.output.strip().splitlines()) == 1
 
 
-def test_topics_that_there_cannot_be_are_told(ros, run):
-    clash = ros.start_node('player', ['image:=odom'], run=run.path)
+def test_topics_that_there_cannot_be_are_told(ros, folder):
+    clash = ros.start_node('player', ['image:=odom'], run=folder)
     assert clash.wait() == 2
     assert "cannot use topic 'image': Failed to create publisher" in clash.output
-    shutil.copytree(run.path / 'std_cam', run.path / 'rear_cam')
-    (run.path / 'std_cam').rename(run.path / 'front-left_cam')
-    player = ros.start_node('player', run=run.path)
+    shutil.copytree(folder / 'std_cam', folder / 'rear_cam')
+    (folder / 'std_cam').rename(folder / 'front-left_cam')
+    player = ros.start_node('player', run=folder)
     assert player.wait() == 2 and 'Traceback' not in player.output
     assert "cannot use topic 'front-left/image'" in player.output

@@ -110,6 +110,11 @@ class Dataset:
         self.name, self.odometry, self.skipped, self.frames = name, odometry, skipped, frames
 
     @property
+    def stamps_ns(self) -> se2.StampArray:
+        """Stamps (n,) of the frames."""
+        return np.array([frame.stamp_ns for frame in self], dtype=np.int64)
+
+    @property
     def fixes(self) -> OdometryTrack | None:
         """Known poses at their own stamps: `reference`, else those of the frames, or None."""
         known = [] if self.reference else [f for f in self if f.reference is not None]

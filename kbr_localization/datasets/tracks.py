@@ -110,7 +110,7 @@ def outside_fixes(dataset: Dataset) -> str:
 
     Either all images lie before or after the poses, or between two that are far apart.
     """
-    fixes, stamps = dataset.fixes, np.array([f.stamp_ns for f in dataset], dtype=np.int64)
+    fixes, stamps = dataset.fixes, dataset.stamps_ns
     if fixes is None or not stamps.size or any(f.reference is not None for f in dataset):
         return ''
     if not np.any((stamps >= fixes.stamps_ns[0]) & (stamps <= fixes.stamps_ns[-1])):
