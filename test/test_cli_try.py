@@ -185,6 +185,31 @@ def test_an_odometry_of_the_wrong_kind_is_named_where_few_frames_are_localized(
     assert trial.why_not_localized(ring_map, run, found) == ''
 
 
+@pytest.mark.parametrize(
+    ('fault', 'says'),
+    [
+        ('none', ''),
+        ('frozen', 'the images change while the odometry stands still: see whether its driver'),
+        ('spinning', 'the images do not change as the odometry moves: see whether the wheels'),
+    ],
+)
+def test_images_and_odometry_that_contradict_each_other_are_told(ring_map, tmp_path, fault, says):
+    run = RingRun(metres=0.9 * ROUND, begin=3.0, known=(1.0, 2.0, 0.5), seed=4)
+    half, track = len(run) // 2, run.odometry
+    if fault == 'frozen':
+        poses = np.where(np.arange(len(run))[:, np.newaxis] < half, track.poses, track.poses[half])
+        run.odometry = OdometryTrack(track.stamps_ns, poses)
+    elif fault == 'spinning':  # the robot is blocked
+        run.ways[half:], run.true[half:] = run.ways[half], run.true[half]
+    write_cold_run(tmp_path / 'run', run, run.odometry)
+    ring_map.save(tmp_path / 'map.h5')
+    out = tmp_path / 'run.tum'
+    told = invoke('localize', tmp_path / 'map.h5', tmp_path / 'run', '--out', out).stderr
+    assert says in told and ('warning: at ' in told) == bool(says)
+    errors = json.loads(invoke('evaluate', tmp_path / 'run', out, '--json').stdout)
+    assert (errors['wrong_called_localized'] or 0.0) < 0.1
+
+
 def test_an_interrupt_leaves_nothing(ring, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

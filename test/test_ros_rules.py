@@ -28,10 +28,10 @@ def told(watched, now=10.0, clock_ns=NOW):
 
 def facts(**known):
     """Facts of a node whose inputs are as they should be."""
-    names = ('awaits_motion', 'wrong_frame', 'silent_cameras', 'unmatched', 'rival')
+    names = ('awaits_motion', 'contradiction', 'wrong_frame', 'silent_cameras', 'unmatched')
     numbers = dict.fromkeys(('still', 'lead', 'unused_odometry', 'off_tf'), 0.0)
     topics = {'image': topic(), 'odometry': topic('/odom')}
-    return {**topics, **dict.fromkeys(names, ''), **numbers, **known}
+    return {**topics, **dict.fromkeys(names, ''), 'rival': '', **numbers, **known}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,7 @@ def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rat
         ({'still': 12.0}, ''),
         ({'still': 9.0, 'awaits_motion': 'it waits'}, ''),
         ({'still': 12.0, 'awaits_motion': 'it waits'}, 'still for 12 s, and it waits: drive on'),
+        ({'contradiction': 'the images change while'}, '/odom: the images change while'),
         ({'lead': lead(0.0)}, ''),
         ({'lead': lead(0.0, delay=0.6)}, ''),
         ({'lead': lead(0.0, odometry_rate=1)}, ''),

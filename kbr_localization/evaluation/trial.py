@@ -23,7 +23,7 @@ from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, same_place
 from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.localizer import LOST_M
+from kbr_localization.localization.localizer import contradiction, LOST_M
 from kbr_localization.localization.map.build import build_map, unique_names
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.run_checks import odometry_fault
@@ -307,6 +307,8 @@ def _advice_of_failures(record: RunRecord) -> Iterator[Advice]:
             'alike, or reference poses are wrong; drive there again for the map',
             poses[wrong],
         )
+    odometry_wrong = [told.get('odometry_wrong', 0.0) for told in record.reasons]
+    yield from contradictions(record.dataset, odometry_wrong)
     if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
         yield f'seldom localized: {why}', poses[~said]
     elif silent.mean() > _MENTIONED:
@@ -350,6 +352,19 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     if fault and not fault.startswith('does not move'):  # as where the map is of another place
         return f'its odometry {fault}'
     return '' if count else 'is this a map of that place, made with that camera?'
+
+
+def contradictions(dataset: Dataset, odometry_wrong: Sequence[float]) -> Iterator[Advice]:
+    """Say at how many frames, and where, images contradict the odometry: of probabilities (n,)."""
+    odometry = np.array([frame.odometry for frame in dataset])
+    poses = np.array([np.full(3, np.nan) if f.reference is None else f.reference for f in dataset])
+    steps = np.abs(se2.between(odometry[:-1], odometry[1:])).max(axis=1)
+    stands = np.append(False, steps < 1e-3)  # metres, radians
+    for still in (True, False):
+        found = (np.array(odometry_wrong) > 0.5) & (stands == still)
+        if found.mean() > _MENTIONED:
+            text = f'at {found.sum()} of {len(found)} frames {contradiction(still)}'
+            yield text, poses[found]
 
 
 def _page(

@@ -54,6 +54,19 @@ class PoseEstimate:
         return self.status not in NO_POSE
 
 
+def contradiction(stands: bool) -> str:
+    """Say how images contradict an odometry, which stands or moves, where `odometry_wrong`."""
+    if stands:
+        return (
+            'the images change while the odometry stands still: see whether its driver reads the '
+            'wheels, or whether the robot is carried'
+        )
+    return (
+        'the images do not change as the odometry moves: see whether the wheels spin, or whether '
+        'the odometry or the camera is wrong'
+    )
+
+
 def nothing_known(diagnostics: dict[str, float], updated: bool = False) -> PoseEstimate:
     """Return the answer while there is no belief."""
     return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(diagnostics), updated)

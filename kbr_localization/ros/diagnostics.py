@@ -15,7 +15,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import contradiction, PoseEstimate
 from kbr_localization.ros.running import NodeLogger
 import numpy as np
 from rclpy.clock import Clock
@@ -161,6 +161,7 @@ NODE_RULES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
         'drive on, or see whether the base driver reads the wheels and fills the pose, not only '
         'the twist',
     ),
+    (lambda f: f['contradiction'], '{odometry.name}: {contradiction}'),
     (
         # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
         lambda f: not -0.8 <= f['lead'] <= 0.5,
@@ -184,8 +185,9 @@ Of a node all rules that hold of the facts are told.
 
 `image`, `odometry`: their topics. `still`: seconds for which the pose of the odometry has not
 moved, `awaits_motion`: what waits for its motion. `lead`: seconds by which stamps of images lead
-those of the odometry that arrives with them. `unused_odometry`: messages that could not be used
-since the last that could, `why_odometry` not. `wrong_frame`: that of the odometry, and the
+those of the odometry that arrives with them. `contradiction`: of images and odometry.
+`unused_odometry`: messages that could not be used since the last that could, `why_odometry` not.
+`wrong_frame`: that of the odometry, and the
 expected one. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras
 send, but never together. `off_tf`: metres or radians between the topic's odometry and that of TF,
 which is the transform `odom_frames`. `rival`: a transform that another node broadcasts too.
@@ -272,6 +274,8 @@ class Reporter:
         facts, last = inputs.measure(now), session.last
         lost = last is not None and not last.estimate.localized
         facts['awaits_motion'] = 'one view does not tell where' if lost else ''
+        if last is not None and last.estimate.diagnostics.get('odometry_wrong', 0.0) > 0.5:
+            facts['contradiction'] = contradiction(stands=facts['still'] > 1.0)
         facts['rival'] = parts.outputs.transforms.rival
         hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
         # whoever is started together with the node takes as long as it does

@@ -329,6 +329,7 @@ class Inputs:
         return {
             'image': max(self._images, key=lambda topic: topic.last),
             'awaits_motion': '',
+            'contradiction': '',
             'lead': typical_lead(self._leads),
             'silent_cameras': ', '.join(silent) if any(lively) else '',
             'cameras': ', '.join(name for name in self.cameras if name not in silent),
