@@ -111,7 +111,8 @@ def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
     if kernel_map.thumbnails:
         match = decode_image(kernel_map.thumbnails[index], f'{index} of the map')
     pose = kernel_map.poses[index]
-    return ImagePair(one_picture(image), match, frame.reference, pose, similarity)
+    shown = _shrunk(one_picture(image), 640)  # dozens are kept
+    return ImagePair(shown, match, frame.reference, pose, similarity)
 
 
 def _worst(errors: RunErrors, trajectory: Trajectory) -> list[int]:
@@ -321,10 +322,14 @@ def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> d
     }
 
 
-def _data_uri(image: NDArray[np.uint8]) -> str:
-    width = min(240, image.shape[1])
+def _shrunk(image: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
+    width = min(most, image.shape[1])
     height = max(1, round(image.shape[0] * width / image.shape[1]))
-    small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _data_uri(image: NDArray[np.uint8]) -> str:
+    small = _shrunk(image, 240)
     return _encoded(cv2.imencode('.jpg', small, [cv2.IMWRITE_JPEG_QUALITY, 70])[1].tobytes())
 
 
