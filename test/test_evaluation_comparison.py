@@ -1,4 +1,4 @@
-"""The comparison of methods over map sizes, on tiny runs; results that are kept; figures."""
+"""The comparison of methods over map sizes, on tiny runs; results that are kept."""
 
 import json
 

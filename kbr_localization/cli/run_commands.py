@@ -280,7 +280,7 @@ def compare(
 
     Every trial keeps a random subset of the training images as the map; every method localizes
     the test runs on it from a global start. OUT/rows.json gets all numbers; a stopped
-    comparison goes on. Fractions lost once below 1 m are 1 where a run never was.
+    comparison goes on. lost_fraction_once_below_1m is 1 for a run that was never below 1 m.
     """
     from kbr_localization.evaluation import comparison
     from kbr_localization.localization.map.build import build_map

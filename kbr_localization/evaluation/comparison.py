@@ -102,8 +102,8 @@ def compare(
     Localize test runs on random parts of a map; returns the rows of `comparison_rows`.
 
     The folder `out` gets them as JSON, and keeps the trials: a comparison that was interrupted
-    continues. Raises EvaluationError for what is no folder and
-    for test runs without reference or usable images.
+    continues. Raises EvaluationError for what is no folder and for test runs without reference or
+    usable images.
     """
     workers = workers or Workers()
     if out.exists() and not out.is_dir():

@@ -83,7 +83,7 @@ def subscribe(
     return topic
 
 
-def measure(node: Node, topic: Topic, timeout: float) -> None:
+def measure(node: Node, topic: Topic, now: float, timeout: float) -> None:
     """Note which publishers a topic has now, and what came; once a second."""
     types = Counter(i.topic_type for i in node.get_publishers_info_by_topic(topic.name))
     topic.publishers = types.pop(topic.type_name, 0)
@@ -91,7 +91,7 @@ def measure(node: Node, topic: Topic, timeout: float) -> None:
     raw = topic.name.removesuffix(COMPRESSED)
     other = raw + COMPRESSED * (raw == topic.name)
     topic.sibling = other if node.count_publishers(other) else ''
-    topic.measure(time.monotonic(), timeout, node.get_clock().now().nanoseconds)
+    topic.measure(now, timeout, node.get_clock().now().nanoseconds)
 
 
 class TransformListener:
@@ -322,7 +322,7 @@ class Inputs:
     def measure(self, now: float) -> dict[str, Any]:
         """Look at the topics and return what `NODE_RULES` knows of the inputs; once a second."""
         for topic in self.topics:
-            measure(self._node, topic, self._config.no_data_timeout)
+            measure(self._node, topic, now, self._config.no_data_timeout)
         silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
         unmatched = self.cameras and not silent and self.active and now - self._matched > 3.0

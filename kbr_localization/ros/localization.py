@@ -1,4 +1,4 @@
-"""What runs on a configured node: map, session, worker, inputs and outputs."""
+"""What runs on a configured node: map, session, inputs and outputs."""
 
 from __future__ import annotations
 

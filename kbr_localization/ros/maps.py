@@ -118,8 +118,8 @@ class GrowingMap:
     the place has changed: in another light every view matches badly. A covered or stuck camera
     also matches badly, so an image is a candidate until a later one matches the map again.
     `counts`: images added, and good ones not added, by reason. `failure`: what keeps images from
-    being added or written, or nothing. Everything belongs to the worker's thread but `save`, which
-    runs in the one thread of `background`, and `facts`.
+    being added or written, or nothing. Everything belongs to the worker's thread but `save` and
+    `close`, which write in the one thread of `background` or after its end, and `facts`.
     """
 
     def __init__(

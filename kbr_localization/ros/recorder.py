@@ -209,26 +209,27 @@ class RecordingSession(Feed):
         early = state is not Coverage.LATE and stamp_ns > self._settled_ns
         return Coverage.EARLY if early else state
 
-    def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
-        """
-        Pose (3,) in the map at a stamp of settled odometry, None without a pose message near it.
-
-        The odometry carries the pose of the nearest message to the stamp.
-        """
-        odometry = self.buffer.at(stamp_ns)
-        if not self._needs_poses:
-            return odometry
+    def _nearest_pose(self, stamp_ns: int) -> Stamped | None:
+        """Find the nearest pose message that settled odometry covers; None without one near."""
         after = bisect.bisect_left(self._poses, stamp_ns, key=itemgetter(0))
         around = self._poses[max(after - 1, 0) : after + 1]  # noqa: E203
         usable = [one for one in around if self._odometry(one[0]) is Coverage.READY]
         nearest = min(usable, key=lambda one: abs(one[0] - stamp_ns), default=None)
         if nearest is None or abs(nearest[0] - stamp_ns) > self._longest_ns:
             return None
+        return nearest
+
+    def _pose_at(self, stamp_ns: int) -> se2.FloatArray:
+        """Pose (3,) at a covered stamp: the odometry carries that of the nearest message."""
+        odometry, nearest = self.buffer.at(stamp_ns), self._nearest_pose(stamp_ns)
+        if nearest is None:  # it is recorded by the odometry alone
+            return odometry
         return se2.compose(nearest[1], se2.between(self.buffer.at(nearest[0]), odometry))
 
     def _coverage(self, stamp_ns: int) -> Coverage:
+        """Say whether odometry and poses cover a stamp; cheap, as all waiting images ask."""
         state = self._odometry(stamp_ns)
-        if state is not Coverage.READY or self._pose_at(stamp_ns) is not None:
+        if state is not Coverage.READY or not self._needs_poses or self._nearest_pose(stamp_ns):
             return state
         late = self._settled_ns - stamp_ns > self._longest_ns
         return Coverage.UNPLACED if late else Coverage.EARLY
@@ -236,9 +237,9 @@ class RecordingSession(Feed):
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
         """Take the next image, with its pose (3,), that is far enough from the last one."""
         image, last = self.queue.take(self._coverage), self._recording.last_image
-        pose = None if image is None else self._pose_at(image.stamp_ns)
-        if image is None or pose is None:
+        if image is None:
             return None
+        pose = self._pose_at(image.stamp_ns)
         if last is None or last.pose is None:
             return image, pose
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
