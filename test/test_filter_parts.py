@@ -146,7 +146,7 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
     seen, no_noise = seen_at(3.0), np.zeros((3, 3))
     k_y = np.exp((seen.at(seen.known) - seen.best) / CONFIG.image_bandwidth**2)
     b, on_map = plain_b(model, points.poses), plain_b(model, MAP.poses)
-    whole = 1.0 + model.kernel.ridge
+    whole = 1.0 + CONFIG.state_ridge
     crowds = model.kernel.gram(MAP.poses, MAP.poses).sum(axis=1)
     mean = np.average(k_y @ on_map, weights=1.0 / crowds)
     for crowd in (40, 80):

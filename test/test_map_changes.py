@@ -6,6 +6,7 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
@@ -109,6 +110,20 @@ def test_the_loss_is_that_of_the_images_that_go(whole):
     assert radii == sorted(radii, reverse=True) and radii[-1] == 0.0
     with pytest.raises(MapError, match='expected at least 1, got 0'):
         prune(whole, 0)
+
+
+def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
+    rng = np.random.default_rng(0)
+    poses = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.zeros(3000)])
+    greedy = cover(poses, 400, rng)
+    monkeypatch.setattr(pruning, 'MOST_DISTANCES', 0.0)
+    cells = cover(poses, 400, rng)
+    assert 300 <= len(cells) <= 400 and len(np.unique(cells)) == len(cells)
+    radius, other = (
+        np.linalg.norm(poses[:, np.newaxis] - poses[kept], axis=-1).min(axis=1).max()
+        for kept in (greedy, cells)
+    )
+    assert other < 2.5 * radius
 
 
 def test_no_image_is_kept_twice_where_the_robot_stood():

@@ -7,11 +7,12 @@ image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `
 
     r(x) = m_{Y|x}(y) / mean of m_{Y|X_j}(y) over the map,     c(x) = sum_i b_i(x) in [0, 1].
 
-the mean being over places, which weigh the same however many images were taken there. c is the
-coverage: how far the map knows x. If the image shows a place of the map with probability i, and
-else anything, it is Lambda(x) = i r(x) + 1 - i c(x) times as likely at x as where nothing is
-known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`off_map_bayes_rule`) for
-delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
+The mean is over places, which weigh the same however many images were taken there. c is the
+coverage, scaled to about 1 at an image of the map: how far the map knows x. If the image shows a
+place of the map with probability i, and else anything, it is Lambda(x) = i r(x) + 1 - i c(x)
+times as likely at x as where nothing is known. Weighing points by m_{Y|x}(y) is kernel Bayes'
+rule off the map (`off_map_bayes_rule`) for delta -> infinity. A finite delta replaces k_Y by
+delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ImageModel:
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._measure()
         n = len(self.poses)
-        self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge) / n)
+        self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.config.state_ridge) / n)
         if self._whole:
             every, gram = np.arange(n), self.kernel.gram(self.poses, self.poses)
             self._places = _uniform_on_places(gram)
@@ -107,7 +108,7 @@ class ImageModel:
         else:
             found = self._by_parts(poses, prior, seen, noise)
         # c is about 1 at an image of the map
-        covered = np.clip(found[1] * (1.0 + self.kernel.ridge), 0.0, 1.0)
+        covered = np.clip(found[1] * (1.0 + self.config.state_ridge), 0.0, 1.0)
         return np.stack([np.maximum(found[0], 0.0) / mean, covered])
 
     def _by_parts(
@@ -179,17 +180,18 @@ class ImageModel:
         n counts the images that k_X sees from a median place: of places, not of images, however
         many of these a robot took while it stood.
         """
-        crowds, nearest = [], []
-        for index in range(0, len(self.poses), max(1, len(self.poses) // 300)):
-            here = self.poses[[index]]
-            near = self.in_reach(here)
-            crowds.append(float(self.kernel.gram(here, self.poses[near]).sum()) - 1.0)
-            metres, _ = se2.magnitude(se2.between(here, self.poses[near]))
-            nearest.append(metres.min(where=metres > 0.0, initial=np.inf))
-        weights, known = 1.0 / (1.0 + np.array(crowds)), np.isfinite(nearest)
-        self._ridge = self.kernel.ridge * (1.0 + _median(np.array(crowds), weights))
-        distances = np.array(nearest)[known]
-        self.spacing = _median(distances, weights[known]) if known.any() else 0.0
+        places = self.poses[:: max(1, len(self.poses) // 300)]
+        found = [self.in_reach(place) for place in places[:, np.newaxis]]
+        near = self.poses[np.concatenate(found)]
+        i, j = np.arange(len(near)), np.repeat(np.arange(len(found)), [len(one) for one in found])
+        kernel = self.kernel.pairs(near, places, i, j)
+        crowds = np.asarray(np.bincount(j, kernel), dtype=np.float64)
+        metres, _ = se2.magnitude(se2.between(places[j], near))
+        nearest = np.full(len(places), np.inf)
+        np.minimum.at(nearest, j, np.where(metres > 0.0, metres, np.inf))
+        weights, known = 1.0 / crowds, np.isfinite(nearest)
+        self._ridge = self.config.state_ridge * _median(crowds, weights)
+        self.spacing = _median(nearest[known], weights[known]) if known.any() else 0.0
 
 
 def _uniform_on_places(gram: NDArray[np.floating[Any]]) -> FloatArray:

@@ -40,7 +40,6 @@ class PoseKernel:
         h, a = config.position_bandwidth, config.heading_bandwidth
         self.bandwidths = np.array([h, h, a, a])
         self.widths = 0.6 * self.bandwidths  # of one Gaussian that is about as wide
-        self.ridge = config.state_ridge
 
     def gram(
         self, poses: FloatArray, points: FloatArray, noise: FloatArray | None = None
@@ -57,7 +56,12 @@ class PoseKernel:
         return np.asarray(near * np.float32(SHARE) + far * np.float32(1.0 - SHARE))
 
     def pairs(
-        self, poses: FloatArray, points: FloatArray, i: Indices, j: Indices, noise: FloatArray
+        self,
+        poses: FloatArray,
+        points: FloatArray,
+        i: Indices,
+        j: Indices,
+        noise: FloatArray | None = None,
     ) -> Single:
         """Return the entries (p,) of `gram` at indices i (p,) of poses and j (p,) of points."""
         centre = points[:1, :2].sum(axis=0)

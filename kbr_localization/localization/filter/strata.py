@@ -16,8 +16,7 @@ was driven: the prior of a place is its mean coverage, at least `OFF_MAP`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.image_model import ImageModel
@@ -95,11 +94,9 @@ class Strata:
 
     def joined(self, other: Strata) -> Strata:
         """Append other strata."""
-        points, more = vars(self.points).values(), vars(other.points).values()
-        _, *arrays = zip(vars(self).values(), vars(other).values(), strict=True)
-        joined: list[Any] = [np.concatenate(pair) for pair in arrays]
-        both = [np.concatenate(pair) for pair in zip(points, more, strict=True)]
-        return Strata(Points(*both), *joined)
+        (points, more), *arrays = zip(vars(self).values(), vars(other).values(), strict=True)
+        both = zip(vars(points).values(), vars(more).values(), strict=True)
+        return Strata(Points(*map(np.concatenate, both)), *map(np.concatenate, arrays))
 
     def weigh(
         self, model: ImageModel, seen: Similarity, noise: FloatArray, i: float, outlier_rate: float
@@ -123,8 +120,7 @@ class Strata:
         scale = i * mean / np.maximum(mean + floor, 1e-300)
         factors = (r + floor) * np.repeat(scale, self.sizes) + np.repeat(nothing, self.sizes)
         weights = weights * factors
-        weights = weights / np.repeat(self.sums(weights), self.sizes)
-        self.points = Points(self.points.poses, weights, self.points.odometry)
+        self.points.weights = weights / np.repeat(self.sums(weights), self.sizes)
 
     def judge(self, new: float, reference: float, most: float) -> None:
         """
@@ -181,7 +177,7 @@ class Strata:
         same = np.minimum(ranges(self.starts, sizes), len(self.points) - 1)
         points = self.points.select(np.where(drawn, chosen, same))
         points.weights = np.where(drawn, 1.0 / np.repeat(sizes, sizes), points.weights)
-        return Strata(points, sizes, *list(vars(self).values())[2:])
+        return replace(self, points=points, sizes=sizes)
 
     def _best(self) -> NDArray[np.intp]:
         """Return indices to keep: half of each kind for their age, half for their odds."""

@@ -222,7 +222,7 @@ class KernelMap:
 
     @functools.cached_property
     def _compare(self) -> Compare:
-        """Return the images with the sums that all kernel vectors share; plain on a large map."""
+        """Return what compares with all images; on a small map their sums are computed once."""
         if self.is_large:
             return functools.partial(compare, self.describer, self.descriptors)
         return self.describer.prepared(self.descriptors)

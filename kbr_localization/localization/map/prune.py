@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
+MOST_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
 
 
 class PruningLoss(NamedTuple):
@@ -42,14 +43,21 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     """
     Choose poses that cover all of them: each next one is the farthest from those chosen.
 
-    The distance is between (x, y, cos, sin). Shapes: (n, 3) -> min(count, n) sorted indices.
-    Raises MapError for a count below 1.
+    The distance is between (x, y, cos, sin). Where there are too many for that, one pose of each
+    cell of the finest grid with so few occupied cells is chosen. Shapes: (n, 3) -> sorted indices,
+    min(count, n) of them or, of very many, a few less. Raises MapError for a count below 1.
     """
     if count < 1:
         raise MapError(f'max_images: expected at least 1, got {count}')
     points = se2.to_plane_and_circle(poses)
     if count >= len(points):
         return np.arange(len(points))
+    if float(len(points)) * count > MOST_DISTANCES:
+        low, high = 0.02, float(np.ptp(points, axis=0).max()) + 1.0
+        for _ in range(40):
+            size = np.sqrt(low * high)
+            low, high = (size, high) if len(_one_per_cell(points, size)) > count else (low, size)
+        return np.sort(_one_per_cell(points, high))
     chosen = [int(rng.integers(len(points)))]
     distance = np.full(len(points), np.inf)
     while len(chosen) < count:
@@ -57,3 +65,10 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
         distance[chosen[-1]] = -1.0  # less than others at the same place
         chosen.append(int(np.argmax(distance)))
     return np.sort(chosen)
+
+
+def _one_per_cell(points: FloatArray, size: float) -> Indices:
+    """Return the first point of each occupied cell of a grid."""
+    cell = np.floor((points - points.min(axis=0)) / size).astype(np.int64)
+    keys = np.ravel_multi_index(tuple(cell.T), tuple(cell.max(axis=0) + 1))
+    return np.unique(keys, return_index=True)[1]
