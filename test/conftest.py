@@ -21,7 +21,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples in every run; fuzz tests can be asked for others (fuzzing.py)
-settings.register_profile('repeatable', derandomize=True)
+settings.register_profile('repeatable', derandomize=True, deadline=None)
 settings.load_profile('repeatable')
 
 WITHOUT_ROS = find_spec('rclpy') is None

@@ -30,7 +30,7 @@ def cosines(features, mean):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 60))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_it_is_the_cosine_of_features_without_their_mean(seed, images):
     features = unit_features(seed, images + 1)
     centring = centring_of(features, images)
