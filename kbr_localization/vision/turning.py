@@ -134,7 +134,10 @@ class _Points(NamedTuple):
     def scaled(self, view: View) -> tuple[View, FloatArray]:
         """Fit focal length and drift to the odometry's turns; also return what is left (p,)."""
         turns, seen = self.twists[:, 2], self.agreed(view)[2]
-        columns = np.column_stack([seen, np.hypot(self.twists[:, 0], self.twists[:, 1])])
+        metres = np.hypot(self.twists[:, 0], self.twists[:, 1])
+        # where all ways are bends a drift looks like another focal length
+        drifts = np.count_nonzero(np.abs(turns) < _STRAIGHT) >= FEWEST
+        columns = np.column_stack([seen, metres * drifts])
         noise = 0.005 + 0.1 * np.abs(turns)  # radians
         (scale, drift), _ = robust_line(columns / noise[:, np.newaxis], turns / noise)
         focal = float(np.clip(view.focal / max(scale, 1e-3), 0.2, 4.0))
@@ -208,11 +211,12 @@ def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
     points = _Points.of([flows[pair] for pair in chosen], twists[chosen])
     ways, bends = np.split(np.arange(len(chosen)), [len(straight)])
     view = View(0.7, np.zeros(2))  # 71 degrees wide
-    for _ in range(2 if len(chosen) else 0):
+    if len(bends) < FEWEST:
+        view = _with_focus(points, ways, view)
+        return view, view
+    for _ in range(2):
         view = _with_focus(points, ways, view)
         view, left = points.scaled(view)
-    if len(bends) < FEWEST:
-        return view, view
     unlike = float(np.median(np.abs(left / points.twists[:, 2])[bends]))
     view = replace(view, unlike=unlike)
     return view, _with_offset(points, bends, view)
