@@ -188,7 +188,8 @@ class ImageModel:
         crowds = np.asarray(np.bincount(j, kernel), dtype=np.float64)
         metres, _ = se2.magnitude(se2.between(places[j], near))
         nearest = np.full(len(places), np.inf)
-        np.minimum.at(nearest, j, np.where(metres > 0.0, metres, np.inf))
+        apart = metres > 0.05 * self.config.position_bandwidth  # else at one place
+        np.minimum.at(nearest, j, np.where(apart, metres, np.inf))
         weights, known = 1.0 / crowds, np.isfinite(nearest)
         self._ridge = self.config.state_ridge * _median(crowds, weights)
         self.spacing = _median(nearest[known], weights[known]) if known.any() else 0.0
