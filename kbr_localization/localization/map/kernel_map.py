@@ -22,7 +22,7 @@ from kbr_localization.vision.describer import Compare, compare, missing_cameras
 import numpy as np
 from scipy.spatial import cKDTree
 
-EXACT_IMAGES = 1024
+EXACT_IMAGES = 2048
 """Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
 OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
 """Arrays of a map that have a row for each image."""
