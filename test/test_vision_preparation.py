@@ -102,7 +102,7 @@ def test_panorama_shows_the_surroundings():
 
 
 def test_the_mirror_is_kept_and_a_damaged_one_is_refused():
-    """hog would describe a black panorama without a word."""
+    """HOG would describe a black panorama without a word."""
     config = replace(PLAIN, projection='omnidirectional')
     fitted = Preparation.fit(config, TURNING)
     state = fitted.state()
