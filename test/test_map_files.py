@@ -47,7 +47,7 @@ def large_bytes(kernel_map, tmp_path_factory):
     path = tmp_path_factory.mktemp('large') / 'large.h5'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(map_file, 'MAPPED_BYTES', 1 << 14)
-        kernel_map.subset(np.arange(1100) % 30).save(path)
+        kernel_map.subset(np.arange(2100) % 30).save(path)
     return path.read_bytes()
 
 
@@ -104,7 +104,7 @@ def test_a_record_without_the_lateral_scale_is_read(saved):
 
 def test_a_whole_map_is_said_to_be_whole(saved, large):
     assert 'whole: 30 images' in done('map', 'check', saved).stderr
-    assert check_map(large) == (1100, [])
+    assert check_map(large) == (2100, [])
     with h5py.File(large, 'r+') as file:
         del file['checksums']
     assert 'descriptors, ' in done('map', 'check', large).stderr
@@ -113,7 +113,7 @@ def test_a_whole_map_is_said_to_be_whole(saved, large):
 def test_a_large_map_stays_in_its_file(large, kernel_map):
     loaded = KernelMap.load(large)
     assert not loaded.descriptors.flags.owndata and not loaded.descriptors.flags.writeable
-    assert tuple(loaded.thumbnails) == tuple(kernel_map.thumbnails[i % 30] for i in range(1100))
+    assert tuple(loaded.thumbnails) == tuple(kernel_map.thumbnails[i % 30] for i in range(2100))
     assert isinstance(loaded.thumbnails, Thumbnails) and loaded.search_index is loaded.index
     row = loaded.descriptors[100].copy()
     replace(loaded, run_names=('one',)).save(large)  # over the file that is in use
