@@ -73,7 +73,7 @@ class Taken:
         """Count the frames."""
         return len(self.stamps_ns)
 
-    def dataset(self, name: str) -> DescribedRun:
+    def dataset(self, name: str) -> Dataset:
         """Return it as a run whose images are their own descriptors."""
         # jumps of the odometry are left out, as where a data set is read
         track, _ = without_jumps(OdometryTrack(self.stamps_ns, self.odometry))
@@ -85,7 +85,7 @@ class Taken:
                 zip(self.stamps_ns, odometry, self.reference, self.descriptors, strict=True)
             )
         )
-        return DescribedRun(name, track, {}, frames, self.descriptors[:0], 0.0)
+        return Dataset(name, track, {}, frames)
 
     def save(self, path: Path) -> None:
         """Write the arrays, whole or not at all."""

@@ -7,13 +7,13 @@ kernel vectors are computed anew by every localizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 import functools
 import logging
 from typing import Any
 
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -33,17 +33,8 @@ class DescribedRun(Dataset):
     `seconds_per_image`: mean time that reading and describing an image took.
     """
 
-    def __init__(
-        self,
-        name: str,
-        odometry: OdometryTrack,
-        skipped: dict[str, int],
-        frames: Sequence[Frame],
-        descriptors: np.ndarray,
-        seconds_per_image: float,
-    ) -> None:
-        super().__init__(name, odometry, skipped, frames)
-        self.descriptors, self.seconds_per_image = descriptors, seconds_per_image
+    descriptors: np.ndarray
+    seconds_per_image: float
 
 
 class GivenDescriptors(Describer):
@@ -108,9 +99,10 @@ def describe_run(
         replace(frame, image=functools.partial(_given, descriptors[number], unusable.get(number)))
         for number, frame in enumerate(dataset)
     )
-    seconds = float(np.mean([found.seconds for found in described]))
-    skipped = dict(dataset.skipped)
-    return DescribedRun(dataset.name, dataset.odometry, skipped, frames, descriptors, seconds)
+    run = DescribedRun(dataset.name, dataset.odometry, dict(dataset.skipped), frames)
+    run.descriptors = descriptors
+    run.seconds_per_image = float(np.mean([found.seconds for found in described]))
+    return run
 
 
 def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:
