@@ -207,19 +207,20 @@ def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
     usable = (metres > 0.5 * np.nanmedian(metres)) & (turns < 0.5)
     usable &= np.array([len(flow) >= 2 * FEWEST for flow in flows])
     straight, turning = (_some(usable & which) for which in (turns < _STRAIGHT, turns > _TURNING))
-    chosen = np.concatenate([straight, turning])
-    points = _Points.of([flows[pair] for pair in chosen], twists[chosen])
-    ways, bends = np.split(np.arange(len(chosen)), [len(straight)])
+    ways, bends, both = (
+        _Points.of([flows[pair] for pair in pairs], twists[pairs])
+        for pairs in (straight, turning, np.concatenate([straight, turning]))
+    )
     view = View(0.7, np.zeros(2))  # 71 degrees wide
-    if len(bends) < FEWEST:
-        view = _with_focus(points, ways, view)
+    if len(turning) < FEWEST:
+        view = _with_focus(ways, view)
         return view, view
     for _ in range(2):
-        view = _with_focus(points, ways, view)
-        view, left = points.scaled(view)
-    unlike = float(np.median(np.abs(left / points.twists[:, 2])[bends]))
-    view = replace(view, unlike=unlike)
-    return view, _with_offset(points, bends, view)
+        view = _with_focus(ways, view)
+        view, left = both.scaled(view)
+    in_bends = left[len(straight) :]  # noqa: E203
+    view = replace(view, unlike=float(np.median(np.abs(in_bends / bends.twists[:, 2]))))
+    return view, _with_offset(both, bends, view)
 
 
 def _some(which: NDArray[np.bool_]) -> Indices:
@@ -229,11 +230,11 @@ def _some(which: NDArray[np.bool_]) -> Indices:
     return np.asarray(pairs[np.unique(spread.astype(np.intp))])
 
 
-def _with_focus(points: _Points, ways: Indices, view: View) -> View:
+def _with_focus(ways: _Points, view: View) -> View:
     """Find the focus of expansion, about which the points of straight ways agree best."""
 
     def cost(ahead: FloatArray) -> float:
-        return float(points.disagreement(replace(view, ahead=ahead))[ways].sum())
+        return float(ways.disagreement(replace(view, ahead=ahead)).sum())
 
     corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     options = {'initial_simplex': corners, 'xatol': 5e-4, 'maxiter': 60}
@@ -241,7 +242,7 @@ def _with_focus(points: _Points, ways: Indices, view: View) -> View:
     return replace(view, ahead=np.asarray(found.x))
 
 
-def _with_offset(points: _Points, bends: Indices, view: View) -> View:
+def _with_offset(points: _Points, bends: _Points, view: View) -> View:
     """Find the odometry's point, for which the points of bends agree best."""
 
     def at(offset: float) -> View:
@@ -249,7 +250,7 @@ def _with_offset(points: _Points, bends: Indices, view: View) -> View:
         return points.scaled(replace(view, offset=offset))[0]
 
     def costs(offset: float) -> FloatArray:
-        return points.disagreement(at(offset))[bends]
+        return bends.disagreement(at(offset))
 
     def cost(offset: float) -> float:
         return float(costs(offset).sum())
