@@ -145,8 +145,10 @@ class ImageModel:
         for number in range(int(group.max(initial=-1)) + 1):
             members = np.flatnonzero(group == number)
             part = self.in_reach(poses[members], noise)
-            if len(part) > EXACT_IMAGES:
-                part = part[np.linspace(0, len(part) - 1, EXACT_IMAGES).astype(np.intp)]
+            # a part is factored while the robot drives, the whole map once at the start
+            most = EXACT_IMAGES // 2
+            if len(part) > most:
+                part = part[np.linspace(0, len(part) - 1, most).astype(np.intp)]
             yield members, part
 
     def _solve(
@@ -180,16 +182,18 @@ class ImageModel:
         n counts the images that k_X sees from a median place: of places, not of images, however
         many of these a robot took while it stood.
         """
-        places = self.poses[:: max(1, len(self.poses) // 300)]
-        found = [self.in_reach(place) for place in places[:, np.newaxis]]
-        near = self.poses[np.concatenate(found)]
-        i, j = np.arange(len(near)), np.repeat(np.arange(len(found)), [len(one) for one in found])
-        kernel = self.kernel.pairs(near, places, i, j)
-        crowds = np.asarray(np.bincount(j, kernel), dtype=np.float64)
-        metres, _ = se2.magnitude(se2.between(places[j], near))
-        nearest = np.full(len(places), np.inf)
-        apart = metres > 0.05 * self.config.position_bandwidth  # else at one place
-        np.minimum.at(nearest, j, np.where(apart, metres, np.inf))
+        sample = self.poses[:: max(1, len(self.poses) // 300)]
+        crowds, nearest = np.zeros(len(sample)), np.full(len(sample), np.inf)
+        # some places at once, as thousands of images may be in reach of each
+        for begin in range(0, len(sample), 20):
+            places = sample[begin : begin + 20]  # noqa: E203
+            found = [self.in_reach(place) for place in places[:, np.newaxis]]
+            near, sizes = self.poses[np.concatenate(found)], [len(one) for one in found]
+            i, j = np.arange(len(near)), np.repeat(np.arange(len(found)), sizes)
+            np.add.at(crowds, begin + j, self.kernel.pairs(near, places, i, j))
+            metres, _ = se2.magnitude(se2.between(places[j], near))
+            apart = metres > 0.05 * self.config.position_bandwidth  # else at one place
+            np.minimum.at(nearest, begin + j, np.where(apart, metres, np.inf))
         weights, known = 1.0 / crowds, np.isfinite(nearest)
         self._ridge = self.config.state_ridge * _median(crowds, weights)
         self.spacing = _median(nearest[known], weights[known]) if known.any() else 0.0
