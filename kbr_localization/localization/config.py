@@ -89,8 +89,8 @@ class KbrConfig:
     points: int = parameter(1000, 'points that carry the belief', 10, 100_000)
     carried_rate: float = parameter(
         3e-5,
-        'prior probability of having been carried elsewhere, per metre of way; 0 never looks '
-        'elsewhere',
+        'prior probability, per metre of way, of having been carried elsewhere, and of an '
+        'odometry with other errors (tyres, load); 0 never looks elsewhere',
         0.0,
         0.5,
     )
@@ -118,8 +118,8 @@ def sensible_config(
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
     `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: not
-    known). Where they are many, on open ground, they are the position bandwidth, and other
-    distances grow with it: a narrow kernel would draw the belief to the mapped way.
+    known). From `OPEN_GROUND` on it is the position bandwidth, and other distances grow with it:
+    a narrower kernel would draw the belief to the mapped way.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
     a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
@@ -128,8 +128,9 @@ def sensible_config(
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
     heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates. A pose is sure within 1 m, 3/4 of a larger
-    bandwidth, or twice the distance of neighbouring images: no map resolves more.
+    does the turn between two updates. A pose is sure within 1 m, but at least 3/4
+    of the bandwidth of open ground, and twice the distance of neighbouring images: no map resolves
+    more.
     """
     defaults, scale = KbrConfig(), length_scale(poses, decay_length)
     broader, spacing = max(min(3.0, 1.0 / scale), 1.0), image_spacing(poses)

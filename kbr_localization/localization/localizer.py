@@ -55,7 +55,7 @@ class PoseEstimate:
 
 
 def contradiction(stands: bool) -> str:
-    """Say how images contradict an odometry, which stands or moves, where `odometry_wrong`."""
+    """Say how the images contradict an odometry that stands still, or that moves."""
     if stands:
         return (
             'the images change while the odometry stands still: see whether its driver reads the '

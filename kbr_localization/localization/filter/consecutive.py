@@ -35,8 +35,8 @@ class ConsecutiveImages:
 
     An image that differs from the mean of the map more than the map's images do (a white wall)
     tells nothing. The similarity of this run's images relative to the map's is learnt.
-    `repeated`: whether the last image was an earlier one to the last bit though the robot moved:
-    the camera is stuck.
+    `repeated`: whether the last image equals an earlier one bit for bit although the robot has
+    moved: the camera is stuck.
     """
 
     def __init__(self, kernel_map: KernelMap) -> None:

@@ -119,7 +119,7 @@ class OdometryModel:
         points.move(errors)
         points.odometry = points.odometry + errors @ gain.T
         posterior = prior - gain @ effects @ prior
-        # other tyres, slipping wheels: as seldom as a robot is carried
+        # other tyres, another load
         changed = min(self._config.carried_rate * self._metres, 1.0) * self._prior
         self.covariance = 0.5 * (posterior + posterior.T) + changed
         self._restart()

@@ -196,8 +196,8 @@ class RecentImages:
     What recent images say of the belief.
 
     `informative`: probability i that an image says where on the map it was taken, the mean of the
-    posterior probabilities that the images showed the belief's place. `log_likelihood`: mean of
-    log Lambda, of enough images if there are `many`.
+    posterior probabilities that the images showed the belief's place. `log_likelihood`: mean log
+    Lambda; `many`: whether it is of enough images to tell a wrong map.
     """
 
     def __init__(self) -> None:
