@@ -113,9 +113,9 @@ def main() -> None:
     """Measure, print and write the sections of the page."""
     with tempfile.TemporaryDirectory() as name:
         *training, walk = write_building(Path(name) / 'building', RUNS, BuildingConfig(seed=SEED))
-        with open_workers(None) as workers:
+        with open_workers(None):
             datasets = [open_dataset(path) for path in training]
-            kernel_map = build_map(datasets, max_images=IMAGES, workers=workers)
+            kernel_map = build_map(datasets, max_images=IMAGES)
         with threadpool_limits(1, 'blas'):  # as in the node and in the commands
             seconds = frame_times(kernel_map, list(open_dataset(walk)))
         builds = measure_builds(training, Path(name) / 'map.h5')

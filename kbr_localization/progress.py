@@ -1,15 +1,18 @@
-"""Progress of long work: what a caller passes in, and how it is shown on a terminal."""
+"""Progress of long work: reported from anywhere, shown for a block of the program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 import math
 import sys
 import time
+from typing import Any
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
+_shown: ContextVar[Progress | None] = ContextVar('progress', default=None)
 
 
 def printable(text: str) -> str:
@@ -19,23 +22,43 @@ def printable(text: str) -> str:
     )
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Ignore progress."""
+def report(what: str, done: int, total: int) -> None:
+    """Tell whoever shows progress what is done, how much of it, and of how much."""
+    if show := _shown.get():
+        show(what, done, total)
+
+
+def tracked(what: str, items: Any) -> Iterator[Any]:
+    """Yield the items of a sequence, and report each one once the loop is done with it."""
+    for done, item in enumerate(items, start=1):
+        yield item
+        report(what, done, len(items))
 
 
 @contextmanager
-def terminal_progress() -> Iterator[Progress]:
-    """Give a `Progress` on stderr: bars on a terminal, else a line at the end and every 10 s."""
+def shown_by(show: Progress | None) -> Iterator[None]:
+    """Call `show` with the progress of the block; None shows nothing."""
+    token = _shown.set(show)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
+
+
+@contextmanager
+def terminal_progress() -> Iterator[None]:
+    """Show progress on stderr: bars on a terminal, else a line at the end and every 10 s."""
     if not sys.stderr.isatty():
         last = -math.inf
 
-        def report_lines(what: str, done: int, total: int) -> None:
+        def show_lines(what: str, done: int, total: int) -> None:
             nonlocal last
             if done >= total or time.monotonic() - last > 10.0:
                 last = time.monotonic()
                 print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)
 
-        yield report_lines
+        with shown_by(show_lines):
+            yield
         return
     # a quarter of a second that a log need not pay
     from rich import progress  # noqa: PLC0415
@@ -50,9 +73,10 @@ def terminal_progress() -> Iterator[Progress]:
     with progress.Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, progress.TaskID] = {}
 
-        def report(what: str, done: int, total: int) -> None:
+        def show_bars(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(escape(printable(what)))
             bars.update(tasks[what], completed=done, total=total)
 
-        yield report
+        with shown_by(show_bars):
+            yield

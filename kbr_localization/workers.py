@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
 import importlib
 import importlib.util
 import os
@@ -20,8 +22,11 @@ from typing import Any
 import warnings
 
 from kbr_localization.errors import WorkersError
+from kbr_localization.progress import report, shown_by
 
 Work = Callable[[Any], Any]
+_workers: ContextVar[tuple[int, Any]] = ContextVar('workers', default=(1, None))
+"""Number of processes, and a client of a cluster or None."""
 THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 
 
@@ -35,68 +40,66 @@ def prefer_one_thread() -> None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, '1'))
 
 
-class Workers:
-    """Does tasks in `jobs` processes of this machine (one: in this process), or on a cluster."""
+def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
+    """
+    Yield `work(task)` of each task, in their order; raises WorkersError, and what work does.
 
-    def __init__(self, jobs: int = 1, client: Any = None) -> None:
-        self.jobs, self._client = jobs, client
+    Tasks are done in this process, unless in a block of `open_workers`.
+    """
+    jobs, client = _workers.get()
+    if client:
+        yield from _on_cluster(client, work, tasks)
+    elif jobs == 1:
+        with one_thread():
+            yield from map(partial(_unseen, work), tasks)
+    else:
+        yield from _in_processes(jobs, work, tasks)
 
-    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-        """
-        Yield `work(task)` of each task, in their order; raises WorkersError, and what work does.
 
-        On a cluster a task whose worker died is done again.
-        """
-        if self._client:
-            yield from self._on_cluster(work, tasks)
-        elif self.jobs == 1:
-            with one_thread():
-                yield from map(work, tasks)
-        else:
-            yield from self._in_processes(work, tasks)
+def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
+    joblib = _import('joblib')
+    warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
+    backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
+    with joblib.parallel_config('loky', initializer=_prepare_worker, **backend):
+        parallel = joblib.Parallel(jobs, return_as='generator', batch_size=1)
+    try:
+        yield from parallel(joblib.delayed(work)(task) for task in tasks)
+    except BrokenProcessPool as error:
+        raise WorkersError(
+            f'one of {jobs} processes was killed, probably because memory ran out: '
+            'start again with fewer jobs'
+        ) from error
 
-    def _in_processes(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-        joblib = _import('joblib')
-        warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
-        backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
-        with joblib.parallel_config('loky', initializer=_prepare_worker, **backend):
-            parallel = joblib.Parallel(self.jobs, return_as='generator', batch_size=1)
-        try:
-            yield from parallel(joblib.delayed(work)(task) for task in tasks)
-        except BrokenProcessPool as error:
-            raise WorkersError(
-                f'one of {self.jobs} processes was killed, probably because memory ran out: '
-                'start again with fewer jobs'
-            ) from error
 
-    def _on_cluster(self, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-        client = self._client
-        shared = client.submit(_same, work, pure=False)  # sent to each worker once
-        futures = [client.submit(_on_one_thread, shared, task, pure=False) for task in tasks]
-        try:
-            for future in futures:
-                yield future.result()
-                future.release()
-        except _import('distributed').KilledWorker as error:
-            raise WorkersError(
-                f'workers of the Dask cluster died repeatedly at one task ({error}): give them '
-                'more memory, or see their logs'
-            ) from error
-        finally:
-            client.cancel(futures)
+def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
+    """Do tasks on a cluster, again where a worker died."""
+    shared = client.submit(_same, work, pure=False)  # sent to each worker once
+    futures = [client.submit(_on_one_thread, shared, task, pure=False) for task in tasks]
+    try:
+        for future in futures:
+            yield future.result()
+            future.release()
+    except _import('distributed').KilledWorker as error:
+        raise WorkersError(
+            f'workers of the Dask cluster died repeatedly at one task ({error}): give them '
+            'more memory, or see their logs'
+        ) from error
+    finally:
+        client.cancel(futures)
 
 
 @contextmanager
-def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator[Workers]:
+def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator[None]:
     """
-    Give workers: `jobs` processes (None: one per usable core), or a Dask cluster by its address.
+    Do tasks of the block in `jobs` processes (None: one per usable core), or on a Dask cluster.
 
     Workers of a cluster need this package in the same version and must see the runs under the
     same paths. Raises WorkersError where a package is missing or no scheduler answers.
     """
     if scheduler is None:
         cores = _import('joblib').cpu_count() if importlib.util.find_spec('joblib') else 1
-        yield Workers(cores if jobs is None else jobs)
+        with _used(cores if jobs is None else jobs):
+            yield
         return
     distributed = _import('distributed')
     try:
@@ -106,22 +109,29 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
             f'no Dask scheduler answers at {scheduler}: expected one like tcp://host:8786, '
             'started by `dask scheduler`'
         ) from error
-    with client:
-        yield Workers(client=client)
+    with client, _used(1, client):
+        yield
 
 
-def gathered(
-    workers: Workers, work: Work, tasks: Sequence[Any], report: Callable[[int], None]
-) -> list[Any]:
+@contextmanager
+def _used(jobs: int, client: Any = None) -> Iterator[None]:
+    token = _workers.set((jobs, client))
+    try:
+        yield
+    finally:
+        _workers.reset(token)
+
+
+def gathered(what: str, total: int, work: Work, tasks: Sequence[Any]) -> list[Any]:
     """
     Do tasks that each give a list; return all lists as one, in the order of the tasks.
 
-    `report` is called with the number of items that are done.
+    Progress is reported as `what`, in items of `total`.
     """
     found: list[Any] = []
-    for items in workers.run(work, tasks):
+    for items in run_tasks(work, tasks):
         found += items
-        report(len(found))
+        report(what, len(found), total)
     return found
 
 
@@ -130,9 +140,9 @@ def batches(items: Any, size: int) -> list[Any]:
     return [items[slice(start, start + size)] for start in range(0, len(items), size)]
 
 
-def shrinking_batches(items: Any, largest: int, jobs: int) -> list[Any]:
-    """Cut a sequence into parts that shrink, so that `jobs` workers end at the same time."""
-    parts, start = [], 0
+def shrinking_batches(items: Any, largest: int) -> list[Any]:
+    """Cut a sequence into parts that shrink, so that all workers end at the same time."""
+    parts, start, (jobs, _) = list[Any](), 0, _workers.get()
     while start < len(items):
         size = min(max((len(items) - start) // (8 * jobs), 4), largest)
         parts.append(items[slice(start, start + size)])
@@ -153,6 +163,12 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         cv2.setNumThreads(before)
+
+
+def _unseen(work: Work, task: Any) -> Any:
+    """Do a task without showing its own progress, as if in another process."""
+    with shown_by(None):
+        return work(task)
 
 
 def _same(value: Any) -> Any:

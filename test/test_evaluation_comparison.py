@@ -16,8 +16,9 @@ from kbr_localization.evaluation.described import describe_run, on_given_descrip
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.progress import shown_by
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.workers import open_workers, Workers
+from kbr_localization.workers import open_workers
 import numpy as np
 import pytest
 
@@ -38,10 +39,10 @@ def train_map(runs):
     return build_map([runs[0]], seed=1)
 
 
-def compare(kernel_map, test, out, plan=PLAN, **options):
+def compare(kernel_map, test, out, plan=PLAN):
     """Compare methods; times aside, as they differ."""
     tasks = comparison.tasks_of(*plan, len(kernel_map))
-    rows = comparison.compare(kernel_map, [test], tasks, out, seed=1, **options)
+    rows = comparison.compare(kernel_map, [test], tasks, out, seed=1)
     assert all(row.pop('ms_per_frame') > 0 for row in rows)
     return rows
 
@@ -69,8 +70,8 @@ def test_a_row_is_what_localizations_of_the_real_run_give(runs, train_map, compa
 
 
 def test_two_processes_find_what_one_finds(runs, train_map, compared, tmp_path):
-    with open_workers(2) as two:
-        assert compare(train_map, runs[1], tmp_path / 'out', workers=two) == compared[1]
+    with open_workers(2):
+        assert compare(train_map, runs[1], tmp_path / 'out') == compared[1]
 
 
 def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, train_map, compared, tmp_path):
@@ -78,12 +79,13 @@ def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, train_map, co
         if what == 'comparing' and done == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        compare(train_map, runs[1], tmp_path, progress=stop_in_the_middle)
+    with pytest.raises(KeyboardInterrupt), shown_by(stop_in_the_middle):
+        compare(train_map, runs[1], tmp_path)
     trials, steps = tmp_path / 'trials.jsonl', []
     done = trials.read_bytes()
     assert done.count(b'\n') == 3
-    rows = compare(train_map, runs[1], tmp_path, progress=lambda *step: steps.append(step))
+    with shown_by(lambda *step: steps.append(step)):
+        rows = compare(train_map, runs[1], tmp_path)
     assert next(step for step in steps if step[0] == 'comparing') == ('comparing', 4, 8)
     assert trials.read_bytes().startswith(done)
     assert rows == compared[1]
@@ -99,17 +101,18 @@ def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
             asked.append(n)
             return [n, 0.1]
 
-        found = run_kept(path, conditions, work, tasks, Workers(), asked.append)
+        with shown_by(lambda what, done, total: asked.append((done, total))):
+            found = run_kept('working', path, conditions, work, tasks)
         assert found == [[n, 0.1] for n in tasks]
         return asked
 
-    assert results({'seed': 1}, [3, 1]) == [3, 1, 1, 2]  # each task, and how many are done
+    assert results({'seed': 1}, [3, 1]) == [3, (1, 2), 1, (2, 2)]
     # repeated and damaged lines, and one that a crash has cut off
     line = path.read_bytes().splitlines(keepends=True)[0]
     path.write_bytes(path.read_bytes() + line + b'{"key": 1}\n[2]\n5\n\xff\n{"key": "m')
-    assert results({'seed': 1}, [1, 2, 3]) == [2, 3]
+    assert results({'seed': 1}, [1, 2, 3]) == [2, (3, 3)]
     assert results({'seed': 1}, [1, 2, 3]) == []
-    assert results({'seed': 2}, [1]) == [1, 1]
+    assert results({'seed': 2}, [1]) == [1, (1, 1)]
 
 
 @pytest.mark.parametrize(

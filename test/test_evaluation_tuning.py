@@ -32,6 +32,7 @@ from kbr_localization.localization.methods.registry import (
     with_values,
 )
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.progress import shown_by
 from kbr_localization.vision import VisionConfig
 from map_helpers import TinyRun
 import numpy as np
@@ -149,13 +150,14 @@ def test_a_stopped_tuner_continues_where_it_was_with_any_number_of_processes(run
         if what.startswith('tuning'):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        tuned(runs, journal=path, progress=stop)
+    with pytest.raises(KeyboardInterrupt), shown_by(stop):
+        tuned(runs, journal=path)
     assert len(path.read_text().splitlines()) == 1
     kernel_map, rows = tuned(runs, journal=path)
     assert rows == once[1] and kernel_map.filter_config == once[0].filter_config
     steps, lines = [], path.read_text()
-    tuned(runs, journal=path, progress=lambda *step: steps.append(step))
+    with shown_by(lambda *step: steps.append(step)):
+        tuned(runs, journal=path)
     assert path.read_text() == lines and not any(what.startswith('tuning') for what, *_ in steps)
     # trials of another configuration or seed are not taken
     for count, change in ((1, {'filter_values': replace(BASE, points=31)}), (2, {'seed': 1})):

@@ -10,6 +10,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import UpdateGate
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import localize, Tracker
+from kbr_localization.progress import shown_by
 from map_helpers import position_errors, tiny_map, TinyRun
 import numpy as np
 import pytest
@@ -31,7 +32,8 @@ def tracker(kernel_map):
 def test_a_run_is_localized_from_images(kernel_map, init):
     run = TinyRun(30)
     calls = []
-    trajectory = localize(kernel_map, run, init=init, progress=lambda *call: calls.append(call))
+    with shown_by(lambda *call: calls.append(call)):
+        trajectory = localize(kernel_map, run, init=init)
     assert len(trajectory) == 30
     assert calls[-1] == ('localizing', 30, 30)
     assert np.all(trajectory.seconds > 0)

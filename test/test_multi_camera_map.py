@@ -95,8 +95,8 @@ def test_the_file_has_a_group_for_each_camera_and_gives_the_same_map(run, kernel
 
 
 def test_the_map_does_not_depend_on_the_number_of_processes(run, kernel_map):
-    with open_workers(2) as workers:
-        assert_equal_maps(kernel_map, build_map([run], TINY_VISION, workers=workers))
+    with open_workers(2):
+        assert_equal_maps(kernel_map, build_map([run], TINY_VISION))
     with pytest.raises(MapError, match=r'different cameras \(tiny: front, rear; tiny: one\)'):
         build_map([run, TinyRun(30)], TINY_VISION)
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 WORK = """
-from kbr_localization.progress import terminal_progress
-with terminal_progress() as progress:
+from kbr_localization.progress import report, terminal_progress
+with terminal_progress():
     for done in range(0, 201):
-        progress('counting', done, 200)
-    progress('nothing to do', 0, 0)
+        report('counting', done, 200)
+    report('nothing to do', 0, 0)
 """
 
 

@@ -11,7 +11,6 @@ from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum, run_errors
 from kbr_localization.evaluation.report import ImagePair
 from kbr_localization.localization.localizer import LOST_M
-from kbr_localization.progress import silent
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from process_helpers import assert_nobody_is_left, leader
@@ -29,7 +28,7 @@ def runs(tmp_path):
 def test_the_tour_compares_the_node_with_baselines_and_leaves_its_files(runs, tmp_path):
     folder = tmp_path / 'tour'
     folder.mkdir()
-    metrics = tour.take_tour(folder, runs[:1], runs[1], 2.0, silent)
+    metrics = tour.take_tour(folder, runs[:1], runs[1], 2.0)
     assert list(metrics) == [tour.NODE, *tour.BASELINES.values()]
     assert metrics[tour.NODE]['position_rmse_m'] < 0.5
     assert metrics[tour.NODE]['localized_after_s'] is not None
@@ -43,7 +42,7 @@ def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     run = open_dataset(runs[1])
     (tmp_path / 'map.h5').write_text('no map')
     with pytest.raises(RosError, match=r'the node failed: see .*node\.log'):
-        tour.localize_over_ros(tmp_path / 'map.h5', run, tmp_path, 5.0, silent)
+        tour.localize_over_ros(tmp_path / 'map.h5', run, tmp_path, 5.0)
     assert 'map.h5' in (tmp_path / 'node.log').read_text()
 
 
@@ -51,7 +50,7 @@ def test_a_node_that_is_not_there_in_time_ends_the_tour(tiny_world, runs, tmp_pa
     run = open_dataset(runs[1])
     monkeypatch.setattr(tour, 'START_S', 0.0)
     with pytest.raises(RosError, match=r'no node after 0 s: see .*node\.log'):
-        tour.localize_over_ros(tiny_world.map_file, run, tmp_path, 5.0, silent)
+        tour.localize_over_ros(tiny_world.map_file, run, tmp_path, 5.0)
 
 
 TOUR = """
@@ -59,12 +58,12 @@ from pathlib import Path
 import sys
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo import tour
+from kbr_localization.progress import shown_by
 
 folder = Path(sys.argv[1])
 run = open_dataset(folder / 'run')
-tour.localize_over_ros(
-    folder / 'map.h5', run, folder, 0.05, lambda what, done, total: done and print('plays')
-)
+with shown_by(lambda what, done, total: print('plays')):
+    tour.localize_over_ros(folder / 'map.h5', run, folder, 0.05)
 """
 
 

@@ -13,6 +13,7 @@ from kbr_localization.datasets.odometry_noise import (
     TRACK_M,
 )
 from kbr_localization.errors import DatasetError
+from kbr_localization.progress import shown_by
 from kbr_localization.simulation import (
     BuildingConfig,
     random_robot,
@@ -129,9 +130,8 @@ def test_a_building_is_written_as_cold_runs_that_say_what_was_drawn(tmp_path):
     runs = [RunConfig('one', seconds=2.0, seed=1), RunConfig('two', seconds=2.0, seed=2)]
     runs[1] = with_robots(runs[1:], random_robot(5))[0]
     config = replace(SMALL, seed=3)
-    paths = write_building(
-        tmp_path / 'out', runs, config, lambda *progress: calls.append(progress)
-    )
+    with shown_by(lambda *progress: calls.append(progress)):
+        paths = write_building(tmp_path / 'out', runs, config)
     assert [path.name for path in paths] == ['one', 'two']
     assert calls == [(f'render {name}', i, 5) for name in ('one', 'two') for i in range(1, 6)]
     building = SyntheticBuilding(config)
@@ -156,8 +156,8 @@ def test_writing_a_building_refuses_taken_folders_and_leaves_no_half_done_one(tm
     def interrupt(what, done, total):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        write_building(tmp_path / 'out', runs, SMALL, interrupt)
+    with pytest.raises(KeyboardInterrupt), shown_by(interrupt):
+        write_building(tmp_path / 'out', runs, SMALL)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / 'out').mkdir()
     (tmp_path / 'out' / 'file').write_text('')

@@ -4,6 +4,7 @@ from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.odometry_model import correct_headings, follow_images
+from kbr_localization.progress import shown_by
 from kbr_localization.vision.turning import (
     find_views,
     follow,
@@ -12,7 +13,6 @@ from kbr_localization.vision.turning import (
     turned,
     View,
 )
-from kbr_localization.workers import Workers
 import numpy as np
 import pytest
 
@@ -175,11 +175,10 @@ def test_points_are_followed_in_images_that_are_not_broken():
     flow = follow(small(image), small(np.roll(image, 6, axis=1)))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
-    flows = follow_images(
-        [image, image, broken, image], lambda done, all_: told.append((done, all_)), Workers()
-    )
+    with shown_by(lambda *progress: told.append(progress)):
+        flows = follow_images([image, image, broken, image])
     assert [len(flow) > 0 for flow in flows] == [True, False, False]
-    assert told[-1] == (3, 3)
+    assert told[-1] == ('following points', 3, 3)
 
 
 def test_outliers_do_not_bend_a_line_whose_information_is_stated():

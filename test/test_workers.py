@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.progress import report, shown_by
 from kbr_localization.workers import (
     gathered,
     open_workers,
+    run_tasks,
     shrinking_batches,
     THREAD_VARIABLES,
 )
@@ -31,28 +33,30 @@ def work_here(task):
     if task == 'die' and parent_process() is not None:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.02)
+    report('a task itself', 1, 1)
     return task * 2, os.getpid(), cv2.getNumThreads()
 
 
 @pytest.mark.parametrize('jobs', [1, 2])
 def test_every_task_is_done_once_on_one_thread(jobs):
     before, counted = cv2.getNumThreads(), []
-    with open_workers(jobs) as workers:
-        found = list(workers.run(work_here, list(range(20))))
-        assert gathered(workers, range, [2, 0, 3], counted.append) == [0, 1, 0, 1, 2]
+    with open_workers(jobs), shown_by(lambda *progress: counted.append(progress)):
+        found = list(run_tasks(work_here, list(range(20))))
+        assert gathered('counting', 5, range, [2, 0, 3]) == [0, 1, 0, 1, 2]
         with pytest.raises(VisionError, match='refused'):
-            list(workers.run(work_here, [1, 'refuse', 2]))
+            list(run_tasks(work_here, [1, 'refuse', 2]))
     numbers, processes, threads = zip(*found, strict=True)
     assert numbers == tuple(range(0, 40, 2)) and set(threads) == {1}
     assert (set(processes) == {os.getpid()}) == (jobs == 1)
-    assert counted == [2, 2, 5] and cv2.getNumThreads() == before
+    assert counted == [('counting', done, 5) for done in (2, 2, 5)]
+    assert cv2.getNumThreads() == before
 
 
 def test_a_killed_process_is_an_error_that_says_what_to_do():
-    with open_workers(2) as workers, pytest.raises(WorkersError, match='fewer jobs'):
-        list(workers.run(work_here, ['die'] * 4))
-    with open_workers(2) as workers:
-        assert len(list(workers.run(work_here, [1, 2, 3]))) == 3
+    with open_workers(2), pytest.raises(WorkersError, match='fewer jobs'):
+        list(run_tasks(work_here, ['die'] * 4))
+    with open_workers(2):
+        assert len(list(run_tasks(work_here, [1, 2, 3]))) == 3
 
 
 @pytest.mark.parametrize(('given', 'expected'), [({}, 1), ({'OMP_NUM_THREADS': '2'}, 2)])
@@ -70,7 +74,8 @@ print(max(pool['num_threads'] for pool in threadpoolctl.threadpool_info()))
 
 @given(st.integers(0, 3000), st.integers(1, 80), st.integers(1, 9))
 def test_batches_shrink_and_keep_the_order(count, largest, jobs):
-    parts = shrinking_batches(range(count), largest, jobs)
+    with open_workers(jobs):
+        parts = shrinking_batches(range(count), largest)
     assert [item for part in parts for item in part] == list(range(count))
     sizes = [len(part) for part in parts]
     assert max(sizes, default=0) <= largest
@@ -81,11 +86,11 @@ WORK = """
 import signal, sys, time
 import kbr_localization.cli as cli
 import kbr_localization.cli.app as app
-from kbr_localization.workers import open_workers
+from kbr_localization.workers import open_workers, run_tasks
 
 def run(arguments, **options):
-    with open_workers(2) as workers:
-        for _ in workers.run(time.sleep, [0.1] * 4 + [100.0] * 50):
+    with open_workers(2):
+        for _ in run_tasks(time.sleep, [0.1] * 4 + [100.0] * 50):
             print('working', flush=True)
 
 app.app = run

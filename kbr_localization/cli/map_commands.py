@@ -55,22 +55,15 @@ def build(
         )
     vision, given = options.configurations(settings)
     console.prepare_output(out, *runs)
-    with open_workers(jobs, scheduler) as workers:
+    with open_workers(jobs, scheduler), terminal_progress():
         datasets = [reading.open(run) for run in runs]
-        parts = (datasets, vision, given, max_images)
-        with terminal_progress() as progress:
-            if poses is Poses.KNOWN:
-                kernel_map = build_map(*parts, seed=seed, progress=progress, workers=workers)
-                notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
-            else:
-                mapped = map_from_odometry(
-                    *parts,
-                    base=pose_frame is PoseFrame.BASE,
-                    seed=seed,
-                    progress=progress,
-                    workers=workers,
-                )
-                kernel_map, notes = mapped.kernel_map, list(mapped.notes)
+        parts = (datasets, vision, given, max_images, seed)
+        if poses is Poses.KNOWN:
+            kernel_map = build_map(*parts)
+            notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
+        else:
+            mapped = map_from_odometry(*parts, base=pose_frame is PoseFrame.BASE)
+            kernel_map, notes = mapped.kernel_map, list(mapped.notes)
     for note in notes:
         console.note(note)
     for dataset in datasets:
@@ -290,10 +283,9 @@ def extend(
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, map_file, run)
-    with open_workers(jobs) as workers, terminal_progress() as progress:
+    with open_workers(jobs), terminal_progress():
         dataset = reading.open_for(kernel_map, map_file, run)
-        known = poses is Poses.KNOWN
-        longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
+        longer, notes = extend_map(kernel_map, dataset, poses is Poses.KNOWN)
     console.note_skipped(dataset.skipped)
     for line in notes:
         console.note(line)

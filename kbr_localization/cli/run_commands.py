@@ -61,16 +61,8 @@ def localize(
     def observe(_: Any, estimate: Any) -> None:
         wrong.append(estimate.diagnostics.get('odometry_wrong', 0.0))
 
-    with terminal_progress() as progress:
-        trajectory = pipeline.localize(
-            kernel_map,
-            dataset,
-            method=method,
-            init=init.value,
-            seed=seed,
-            progress=progress,
-            observe=observe,
-        )
+    with terminal_progress():
+        trajectory = pipeline.localize(kernel_map, dataset, method, init.value, seed, observe)
     write_detailed(out, trajectory)
     _note_localized(out, kernel_map, dataset, trajectory, wrong)
 
@@ -200,8 +192,8 @@ def report(
         importlib.import_module('rerun')  # before the work, as it may not be installed
     kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
     dataset = reading.open_for(kernel_map, map_file, run)
-    with terminal_progress() as progress:
-        record = record_run(kernel_map, dataset, method, init.value, 0, progress)
+    with terminal_progress():
+        record = record_run(kernel_map, dataset, method, init.value)
     write_page(out, run_data(record))
     wrong = [told.get('odometry_wrong', 0.0) for told in record.reasons]
     _note_localized(out, kernel_map, dataset, record.trajectory, wrong)
@@ -236,9 +228,8 @@ def try_(
     runs, made = [path for path in (run, second or twice) if path], not out.parent.exists()
     console.prepare_output(out, *runs)
     try:
-        with open_workers(jobs) as workers, terminal_progress() as progress:
-            drives = [reading.open(path, guess=True) for path in runs]
-            tried = trial.try_drives(drives, workers, progress)
+        with open_workers(jobs), terminal_progress():
+            tried = trial.try_drives([reading.open(path, guess=True) for path in runs])
         write_page(out, tried.page)
     except BaseException:
         if made:
@@ -302,12 +293,10 @@ def compare(
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
     chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
     tasks = comparison.tasks_of(chosen, options.sizes_of(sizes) or usual, trials, images)
-    with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
+    with open_workers(jobs, scheduler), terminal_progress():
         if kernel_map is None:
-            kernel_map = build_map(training, vision, given, None, seed, progress, workers)
-        rows = comparison.compare(
-            kernel_map, tests, tasks, out, seed=seed, workers=workers, progress=progress
-        )
+            kernel_map = build_map(training, vision, given, None, seed)
+        rows = comparison.compare(kernel_map, tests, tasks, out, seed)
     console.show_rows(rows)
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
@@ -343,7 +332,7 @@ def tune(
     console.prepare_output(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     datasets = [reading.open(run) for run in runs]
-    with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
+    with open_workers(jobs, scheduler), terminal_progress():
         kernel_map, rows = tuning.tune(
             datasets,
             journal,
@@ -355,8 +344,6 @@ def tune(
             vision=vision,
             filter_values=given,
             seed=seed,
-            progress=progress,
-            workers=workers,
         )
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
@@ -389,8 +376,8 @@ def synth(
     building = simulation.BuildingConfig(seed=seed)
     if small:
         building = simulation.BuildingConfig(14.0, seed, width=160, height=120)
-    with terminal_progress() as progress:
-        simulation.write_building(out, runs, building, progress)
+    with terminal_progress():
+        simulation.write_building(out, runs, building)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 
@@ -451,8 +438,8 @@ def play(
         rate=rate, start=start, duration=duration, loop=loop, image_transport=transport
     )
     dataset = reading.open(run)
-    with terminal_progress() as progress:
-        console.note(player.play(dataset, config, progress))
+    with terminal_progress():
+        console.note(player.play(dataset, config))
 
 
 def demo(
@@ -468,8 +455,8 @@ def demo(
     """
     from kbr_localization.demo.tour import COLUMNS, run_demo
 
-    with terminal_progress() as progress:
-        folder, metrics = run_demo(out, progress)
+    with terminal_progress():
+        folder, metrics = run_demo(out)
     console.show_rows(
         [
             {'method': name, **{column: values[column] for column in COLUMNS}}

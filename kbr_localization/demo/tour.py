@@ -33,7 +33,6 @@ from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.progress import Progress
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions
 from kbr_localization.ros.config import PlayerConfig
@@ -76,19 +75,19 @@ _STYLE: Any = {
 _BADGE = {'boxstyle': 'circle,pad=0.25', 'fc': 'white'}
 
 
-def run_demo(parent: Path, progress: Progress) -> tuple[Path, dict[str, Metrics]]:
+def run_demo(parent: Path) -> tuple[Path, dict[str, Metrics]]:
     """Render a building into a new folder in `parent` and take the tour; return both results."""
     folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise KbrError(f'cannot make the new folder {folder}: {error.strerror}') from error
-    *training, test = write_building(folder / 'building', progress=progress)
-    return folder, take_tour(folder, training, test, 1.0, progress)
+    *training, test = write_building(folder / 'building')
+    return folder, take_tour(folder, training, test, 1.0)
 
 
 def take_tour(
-    folder: Path, training: Sequence[Path], test: Path, rate: float, progress: Progress
+    folder: Path, training: Sequence[Path], test: Path, rate: float
 ) -> dict[str, Metrics]:
     """
     Build a map of the training runs, localize the test run with the node, compare with baselines.
@@ -96,14 +95,14 @@ def take_tour(
     Returns the metrics of each method. The map, the node's trajectory as a TUM file, its log and
     a picture go to `folder`. `rate`: speed of the replay.
     """
-    kernel_map = build_map([open_dataset(run) for run in training], progress=progress)
+    kernel_map = build_map([open_dataset(run) for run in training])
     with_statistics(kernel_map).save(folder / 'map.h5')
     dataset = open_dataset(test)
-    answers = {NODE: localize_over_ros(folder / 'map.h5', dataset, folder, rate, progress)}
+    answers = {NODE: localize_over_ros(folder / 'map.h5', dataset, folder, rate)}
     write_tum(folder / 'trajectory.tum', answers[NODE])
     for method, name in BASELINES.items():
         init = 'reference' if method == 'dead-reckoning' else 'global'
-        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=progress)
+        answers[name] = localize(kernel_map, dataset, method, init)
     reference = reference_trajectory(dataset)
     errors = {name: run_errors(reference, answer) for name, answer in answers.items()}
     title = f'{dataset.name}: {len(kernel_map)} map images, {len(dataset)} frames'
@@ -195,9 +194,7 @@ def own_domain() -> Iterator[int]:
     raise RosError(f'all {len(DOMAINS)} DDS domains are taken: end the processes that use them')
 
 
-def localize_over_ros(
-    map_file: Path, dataset: Dataset, logs: Path, rate: float, progress: Progress
-) -> Trajectory:
+def localize_over_ros(map_file: Path, dataset: Dataset, logs: Path, rate: float) -> Trajectory:
     """
     Play a run to the localization node and collect the poses that it publishes.
 
@@ -218,20 +215,19 @@ def localize_over_ros(
         given = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': logs / 'last_pose'}
         node = stack.enter_context(_node_process(given, log, domain))
 
-        def report(what: str, done: int, total: int) -> None:
+        def look_at_node() -> None:
             if node.poll() is not None:
                 raise RosError(f'the node failed: see {log}')
-            progress('localizing over DDS', done, total)
 
+        observer.create_timer(0.1, look_at_node)
         executor.add_node(observer)
         deadline = time.monotonic() + START_S
         while not observer.count_publishers(observer.topic):
             executor.spin_once(timeout_sec=0.1)
-            report('starting', 0, len(dataset))
             if time.monotonic() > deadline:
                 raise RosError(f'no node after {START_S:.0f} s: see {log}')
         config = PlayerConfig(rate=rate)
-        Player(observer, dataset, config, report, threading.Event()).play()
+        Player(observer, dataset, config, threading.Event()).play()
         # until every frame has its pose, or none comes any more
         executor.add_node(observer)
         while len(observer.poses) < len(dataset) and time.monotonic() - observer.last < 5.0:

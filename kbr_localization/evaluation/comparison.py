@@ -39,9 +39,7 @@ from kbr_localization.files import write_text
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import method_named
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
-from kbr_localization.workers import Workers
 import numpy as np
 
 _MEANS = (
@@ -93,10 +91,7 @@ def compare(
     test: Sequence[Dataset],
     tasks: Sequence[Task],
     out: Path,
-    *,
     seed: int = 0,
-    workers: Workers | None = None,
-    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """
     Localize test runs on random parts of a map; returns the rows of `comparison_rows`.
@@ -105,7 +100,6 @@ def compare(
     continues. Raises EvaluationError for what is no folder and for test runs without reference or
     usable images.
     """
-    workers = workers or Workers()
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:
@@ -115,18 +109,14 @@ def compare(
                 or f'{dataset.name} has no reference poses: expected test runs with ground truth'
             )
     out.mkdir(parents=True, exist_ok=True)
-    runs = [describe_run(kernel_map.describer, dataset, progress, workers) for dataset in test]
+    runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
     config = to_mapping(kernel_map.filter_config)
     used = [kernel_map.poses, kernel_map.descriptors[:], config, kernel_map.baselines]
     digest = hashlib.sha256(pickle.dumps(used)).hexdigest()
     conditions = [code_state(), digest, [identity(run) for run in test], seed]
     light = replace(on_given_descriptors(kernel_map), thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
-
-    def report(done: int) -> None:
-        progress('comparing', done, len(tasks))
-
-    found = run_kept(out / 'trials.jsonl', conditions, work, tasks, workers, report)
+    found = run_kept('comparing', out / 'trials.jsonl', conditions, work, tasks)
     rows = comparison_rows(tasks, found)
     write_text(out / 'rows.json', json.dumps(rows, indent=2))
     return rows

@@ -17,10 +17,8 @@ from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.describer import Compare
-from kbr_localization.workers import Workers
 import numpy as np
 
 logger = logging.getLogger(__name__)
@@ -72,20 +70,14 @@ def _given_by_state(state: dict[str, Any]) -> GivenDescriptors:
     return GivenDescriptors(describer_from_state(state))
 
 
-def describe_run(
-    describer: Describer,
-    dataset: Dataset,
-    progress: Progress = silent,
-    workers: Workers | None = None,
-) -> DescribedRun:
+def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
     """
     Read and describe every image of a run once; a broken one stays broken, with a warning.
 
     Raises EvaluationError when no image can be used.
     """
-    report = functools.partial(progress, f'describing {dataset.name}')
     images = [frame.image for frame in dataset]
-    described = describe_images(describer, images, workers or Workers(), report)
+    described = describe_images(describer, images, f'describing {dataset.name}')
     unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
     if len(unusable) == len(images):
         reason = unusable.get(0, 'it has none')

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.workers import Work, Workers
+from kbr_localization.progress import report
+from kbr_localization.workers import run_tasks, Work
 
 
 def run_kept(
-    path: Path,
-    conditions: Any,
-    work: Work,
-    tasks: Sequence[Any],
-    workers: Workers,
-    report: Callable[[int], None],
+    what: str, path: Path, conditions: Any, work: Work, tasks: Sequence[Any]
 ) -> list[Any]:
     """
     Do tasks, each once, and append their results to a file of JSON lines.
 
     A result that the file has of the same task and `conditions` (what all results depend on beside
-    their task) is taken from there. All values are those of JSON. `report` is called with how many
-    tasks are done. Returns the results in the order of the tasks.
+    their task) is taken from there. All values are those of JSON. Progress is reported as `what`.
+    Returns the results in the order of the tasks.
     """
     digest = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()
     keys, known = [json.dumps([digest, task]) for task in tasks], dict[str, Any]()
@@ -39,10 +35,10 @@ def run_kept(
         if text and not text.endswith('\n'):  # cut off
             file.write('\n')
         missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
-        before, results = len(keys) - len(missing), workers.run(work, list(missing.values()))
+        before, results = len(keys) - len(missing), run_tasks(work, list(missing.values()))
         for done, (key, result) in enumerate(zip(missing, results, strict=True), before + 1):
             known[key] = result
             file.write(json.dumps([digest, missing[key], result]) + '\n')
             file.flush()
-            report(done)
+            report(what, done, len(tasks))
     return [known[key] for key in keys]

@@ -32,7 +32,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecor
 from kbr_localization.localization.mapping.align import described_point
 from kbr_localization.localization.methods.registry import method_config
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.progress import Progress, silent
+from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -80,7 +80,6 @@ def record_run(
     method: str = 'kbr',
     init: str = 'global',
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> RunRecord:
     """Localize a run and keep what happened; raises what `localize` raises."""
     beliefs: list[FloatArray] = []
@@ -90,16 +89,15 @@ def record_run(
         beliefs.append(localizer.particles(60))
         reasons.append(dict(estimate.diagnostics))
 
-    trajectory = localize(kernel_map, dataset, method, init, seed, progress, observe)
+    trajectory = localize(kernel_map, dataset, method, init, seed, observe)
     reference = reference_trajectory(dataset)
     errors = run_errors(reference, trajectory) if len(reference) else None
     worst = [] if errors is None else _worst(errors, trajectory)
     spread = np.linspace(0, len(dataset) - 1, min(60, len(dataset))).round().astype(int)
     pictured, pairs = sorted({*spread.tolist(), *worst}), {}
-    for done, number in enumerate(pictured, start=1):
+    for number in tracked('looking up best matches', pictured):
         with suppress(DatasetError, VisionError):  # a broken image has no picture
             pairs[number] = best_match(kernel_map, dataset[number])
-        (progress or silent)('looking up best matches', done, len(pictured))
     found = trajectory, reference, errors, beliefs, reasons, worst, pairs
     return RunRecord(kernel_map, dataset, method, *found)
 

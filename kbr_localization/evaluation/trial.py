@@ -29,10 +29,9 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.run_checks import odometry_fault
 from kbr_localization.localization.mapping.align import align
 from kbr_localization.localization.mapping.build import map_from_odometry
-from kbr_localization.progress import Progress
+from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -77,7 +76,7 @@ class Trial(NamedTuple):
     trajectory: Trajectory
 
 
-def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) -> Trial:
+def try_drives(drives: Sequence[Dataset]) -> Trial:
     """
     Map what a drive shows first and localize the rest, or of two drives map one, localize one.
 
@@ -90,16 +89,16 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
                 f'least {STANDS_M:g} m; {_DRIVE_TWICE}'
             )
     known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in drives)
-    posed = drives if known else _posed_by_closures(drives, workers, progress)
+    posed = drives if known else _posed_by_closures(drives)
     mapped, test = posed if len(posed) == 2 else _split(posed[0])
     if known:
-        kernel_map = build_map([mapped], progress=progress, workers=workers)
+        kernel_map = build_map([mapped])
     else:
-        made = map_from_odometry([mapped], progress=progress, workers=workers).kernel_map
+        made = map_from_odometry([mapped]).kernel_map
         fixes = mapped.fixes
         assert fixes is not None
         kernel_map = align(made, fixes.stamps_ns, fixes.poses)[0]
-    record = record_run(with_statistics(kernel_map), test, progress=progress)
+    record = record_run(with_statistics(kernel_map), test)
     of_drive = len(test) / len(drives[0]) if len(drives) == 1 else None
     summary = _summary(record, mapped, of_drive, known)
     odometry = kernel_map.calibration.described().items()
@@ -115,16 +114,14 @@ def try_drives(drives: Sequence[Dataset], workers: Workers, progress: Progress) 
         if drive.others:
             facts['Topics'][f'{name}, not used'] = ', '.join(drive.others)
         facts[f'Stamps{of}'] = _stamps(drive)
-        facts[f'Images{of}'], bad = _looks(with_poses, progress)
+        facts[f'Images{of}'], bad = _looks(with_poses)
         advice += [(f'{whose}{text}', where) for text, where in bad]
     return Trial(summary, _page(record, summary, facts, advice), record.trajectory)
 
 
-def _posed_by_closures(
-    drives: Sequence[Dataset], workers: Workers, progress: Progress
-) -> list[Dataset]:
+def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:
     """Give drives the poses of a pose graph over all of them."""
-    graph = map_from_odometry(drives, progress=progress, workers=workers).kernel_map
+    graph = map_from_odometry(drives).kernel_map
     if graph.mapping is None or not graph.mapping.kept.any():
         names = ' and '.join(drive.name for drive in drives)
         raise EvaluationError(
@@ -243,16 +240,15 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     return rows
 
 
-def _looks(drive: Dataset, progress: Progress) -> tuple[dict[str, str], list[Advice]]:
+def _looks(drive: Dataset) -> tuple[dict[str, str], list[Advice]]:
     """Medians of what `LOOKS` names over up to 100 images of a drive, and what is bad of them."""
     numbers = np.unique(np.linspace(0, len(drive) - 1, 100).astype(int))
     poses, rows = [], []
-    for done, number in enumerate(numbers, start=1):
+    for number in tracked('looking at images', numbers.tolist()):
         frame = drive[number]
         with suppress(DatasetError):  # counted where it is described
             rows.append(_measure(one_picture(frame.load_image())))
             poses.append(np.full(3, np.nan) if frame.reference is None else frame.reference)
-        progress('looking at images', done, len(numbers))
     if not rows:
         return dict.fromkeys(LOOKS, 'none could be read'), []
     medians, advice, places = {}, [], np.array(poses)

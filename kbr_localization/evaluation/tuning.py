@@ -42,10 +42,9 @@ from kbr_localization.localization.methods.registry import (
 )
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import batches, Workers
+from kbr_localization.workers import batches
 import numpy as np
 
 MAX_FRAMES, MAX_FOLDS, MAX_FOLD_IMAGES = 4000, 6, 500
@@ -75,15 +74,13 @@ def tune(
     vision: VisionConfig | None = None,
     filter_values: Mapping[str, Any] | None = None,
     seed: int = 0,
-    progress: Progress = silent,
-    workers: Workers | None = None,
 ) -> tuple[KernelMap, list[Record]]:
     """
     Build a map from runs with reference poses, with parameters chosen on these runs.
 
     Tries so many candidates for each method on maps of `sizes` images, by default
-    `MAX_FOLD_IMAGES`. Finished trials are kept in `journal`, from which a stopped tuner continues;
-    the workers change no result. Returns the map, and for each method values, scores (RMSE of
+    `MAX_FOLD_IMAGES`. Finished trials are kept in `journal`, from which a stopped tuner continues.
+    Returns the map, and for each method values, scores (RMSE of
     capped errors plus fraction of lost frames, in metres), RMSE and fraction lost. Raises MapError
     when no image can be used, EvaluationError when the runs do not let each other be localized.
     """
@@ -91,7 +88,7 @@ def tune(
         raise EvaluationError(
             f'methods to tune: expected some of {", ".join(TUNED)}, got {", ".join(unknown)}'
         )
-    kernel_map = build_map(datasets, vision, filter_values, None, seed, progress, workers)
+    kernel_map = build_map(datasets, vision, filter_values, None, seed)
     folds = make_folds(kernel_map, datasets, sizes or (MAX_FOLD_IMAGES,), seed)
     conditions = [code_state(), hashlib.sha256(pickle.dumps(folds)).hexdigest(), seed]
     work, rows = partial(run_trial, folds, seed), []
@@ -100,11 +97,8 @@ def tune(
         def score(
             what: str, candidates: list[Values], *seeds: int, method: str = method
         ) -> list[Record]:
-            def report(done: int) -> None:
-                progress(f'tuning {method}, {what}', done, len(candidates))
-
             tasks = [(method, values, seeds) for values in candidates]
-            return run_kept(journal, conditions, work, tasks, workers or Workers(), report)
+            return run_kept(f'tuning {method}, {what}', journal, conditions, work, tasks)
 
         rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
         config = method_config(method, folds[0][0])

@@ -15,7 +15,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.localizer import check_start, Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
-from kbr_localization.progress import Progress
+from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -139,7 +139,6 @@ def localize(
     method: str = 'kbr',
     init: str = 'global',
     seed: int = 0,
-    progress: Progress | None = None,
     observe: Observer | None = None,
 ) -> Trajectory:
     """
@@ -161,14 +160,12 @@ def localize(
     else:
         raise LocalizationError(f'init: expected global or reference, got {init!r}')
     estimates, seconds = [], []
-    for index, frame in enumerate(dataset):
+    for frame in tracked('localizing', dataset):
         start = time.perf_counter()
         estimates.append(tracker.process(frame.stamp_ns, frame.load_image, frame.odometry))
         seconds.append(time.perf_counter() - start)
         if observe is not None:
             observe(tracker.localizer, estimates[-1])
-        if progress is not None:
-            progress('localizing', index + 1, len(dataset))
     if not estimates or (tracker.skipped and not tracker.used):
         raise LocalizationError(
             f'no image of {dataset.name} could be used: {tracker.last_error or "it has no frames"}'

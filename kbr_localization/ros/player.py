@@ -21,7 +21,7 @@ from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import sources_of
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.files import expanded
-from kbr_localization.progress import Progress, silent, terminal_progress
+from kbr_localization.progress import report, terminal_progress
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
@@ -67,15 +67,9 @@ class Player:
     """
 
     def __init__(
-        self,
-        node: Node,
-        dataset: Dataset,
-        config: PlayerConfig,
-        progress: Progress,
-        stop: threading.Event,
+        self, node: Node, dataset: Dataset, config: PlayerConfig, stop: threading.Event
     ) -> None:
-        self._node, self._dataset, self._config = node, dataset, config
-        self._progress, self._stop = progress, stop
+        self._node, self._dataset, self._config, self._stop = node, dataset, config, stop
         self._events = schedule(dataset, config.start, config.duration)
         self._sent, self._left_out = Counter[str](), Counter[str](dataset.skipped)
         self._clock_ns = 0
@@ -147,7 +141,7 @@ class Player:
                 self._publish_frame(self._dataset[place], sent_ns)
             else:
                 self._publish_odometry(self._dataset.odometry.poses[place], sent_ns)
-            self._progress(f'playing {self._dataset.name}', done, len(self._events))
+            report(f'playing {self._dataset.name}', done, len(self._events))
 
     def _set_clock(self, stamp_ns: int) -> None:
         self._clock_ns = stamp_ns
@@ -190,7 +184,7 @@ class Player:
             self._sent['images'] += 1
 
 
-def play(dataset: Dataset, config: PlayerConfig, progress: Progress = silent) -> str:
+def play(dataset: Dataset, config: PlayerConfig) -> str:
     """
     Publish a run from an ordinary program; say in one line what was sent.
 
@@ -199,7 +193,7 @@ def play(dataset: Dataset, config: PlayerConfig, progress: Progress = silent) ->
     with ros_context([]) as stop:
         node = Node('player')
         try:
-            return Player(node, dataset, config, progress, stop).play()
+            return Player(node, dataset, config, stop).play()
         finally:
             node.destroy_node()
 
@@ -217,8 +211,8 @@ def _run(stop: threading.Event) -> None:
         if not config.run:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
         dataset = open_dataset(expanded(config.run), config.cameras)
-        with terminal_progress() as progress:
-            played = Player(node, dataset, config, progress, stop).play()
+        with terminal_progress():
+            played = Player(node, dataset, config, stop).play()
         node.get_logger().info(f'{config.run}: {played}')
     finally:
         node.destroy_node()

@@ -8,7 +8,7 @@ of a real robot. Everything follows from seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools
 import json
@@ -20,7 +20,7 @@ from kbr_localization.datasets.cold import DRAWN, fill_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.odometry_noise import reported_track
 from kbr_localization.datasets.run_folder import new_folder
-from kbr_localization.progress import Progress, silent
+from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan, office
 from kbr_localization.simulation.light import (
@@ -233,26 +233,19 @@ def write_building(
     out: Path | str,
     runs: Sequence[RunConfig] = DEMO_RUNS,
     config: BuildingConfig = BuildingConfig(),
-    progress: Progress = silent,
 ) -> list[Path]:
     """
     Render runs through one building into `out/<name of the run>`, in COLD's format.
 
-    The folder of each has the file `DRAWN` with robot, light and route.
-    `progress(what, done, total)` is called for every frame. Returns the runs' folders. Raises
-    DatasetError when `out` exists already.
+    The folder of each has the file `DRAWN` with robot, light and route. Returns the runs' folders.
+    Raises DatasetError when `out` exists already.
     """
     building = SyntheticBuilding(config)
-
-    def reporting(run: SyntheticRun) -> Iterator[Frame]:
-        for done, frame in enumerate(run, start=1):
-            yield frame
-            progress(f'render {run.name}', done, len(run))
-
     with new_folder(out) as folder:
         for run in (SyntheticRun(building, one) for one in runs):
             (folder / run.name).mkdir()
-            fill_cold_run(folder / run.name, reporting(run), run.odometry, quality=90)
+            frames = tracked(f'render {run.name}', run)
+            fill_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run.config), 'building': asdict(config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')

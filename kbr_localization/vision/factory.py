@@ -15,7 +15,6 @@ from typing import Any
 
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import DatasetError, VisionError
-from kbr_localization.progress import Progress, silent
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.describer import (
     CameraDescriber,
@@ -27,7 +26,6 @@ from kbr_localization.vision.describer import (
 from kbr_localization.vision.network import Network, NETWORK_ENTRIES, read_network
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.pyramid_describer import learn_pyramid, PyramidDescriber
-from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 import skimage.feature
@@ -41,8 +39,6 @@ def fit_describer(
     config: VisionConfig,
     images: Sequence[LoadableImage],
     rng: np.random.Generator,
-    workers: Workers | None = None,
-    progress: Progress = silent,
 ) -> Describer:
     """
     Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
@@ -54,8 +50,7 @@ def fit_describer(
     preparation, describer = Preparation.fit(config, images), DESCRIBERS[config.descriptor]
     learnt = read_network(config) if config.descriptor in (LEARNED, 'onnx') else {}
     if describer is PyramidDescriber:
-        workers = workers or Workers()
-        learnt |= learn_pyramid(config, preparation, learnt, images, rng, workers, progress)
+        learnt |= learn_pyramid(config, preparation, learnt, images, rng)
     return describer(config, preparation, learnt)
 
 
@@ -95,8 +90,6 @@ def fit_cameras(
     cameras: Sequence[str],
     images: Sequence[Any],
     rng: np.random.Generator,
-    workers: Workers | None = None,
-    progress: Progress = silent,
 ) -> MultiCameraDescriber:
     """
     Learn a describer for each of several cameras; see `fit_describer`.
@@ -108,7 +101,7 @@ def fit_cameras(
         own = [functools.partial(_load_camera, image, index) for image in images]
         projection = 'omnidirectional' if camera == OMNI else config.projection
         camera_config = dataclasses.replace(config, projection=projection)
-        describers.append(fit_describer(camera_config, own, rng, workers, progress))
+        describers.append(fit_describer(camera_config, own, rng))
     return MultiCameraDescriber(cameras, describers)
 
 

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from kbr_localization.errors import DatasetError, VisionError
-from kbr_localization.progress import Progress
+from kbr_localization.progress import report
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.describer import CameraDescriber, Compare, State
@@ -21,7 +21,7 @@ from kbr_localization.vision.local_descriptors import (
 from kbr_localization.vision.network import LearnedFeatures, NETWORK_ENTRIES
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.vocabulary import learn_tree, learn_vocabulary, Vocabulary
-from kbr_localization.workers import one_thread, shrinking_batches, Workers
+from kbr_localization.workers import gathered, one_thread, shrinking_batches
 import numpy as np
 from numpy.typing import NDArray
 
@@ -122,19 +122,15 @@ def learn_pyramid(
     network: State,
     images: Sequence[LoadableImage],
     rng: np.random.Generator,
-    workers: Workers,
-    progress: Progress,
 ) -> dict[str, Any]:
     """Learn what a `PyramidDescriber` needs from images; see `fit_describer`."""
     per_image = max(1, config.vocabulary_samples // len(images))
     work = functools.partial(_sample_patches, config, preparation, network, per_image)
     # each image has its own seed, so that it does not matter who samples it
     seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
-    tasks, samples = shrinking_batches(seeded, 8, workers.jobs), []
-    for done, found in enumerate(workers.run(work, tasks), start=1):
-        samples.append(found)
-        progress('sampling patches for the vocabulary', done, len(tasks))
-    progress('learning the vocabulary', 0, 1)
+    tasks, what = shrinking_batches(seeded, 8), 'sampling patches for the vocabulary'
+    samples = gathered(what, len(images), work, tasks)
+    report('learning the vocabulary', 0, 1)
     step = local_descriptor(config, preparation, network).step
     with one_thread():
         patches = np.concatenate(samples)
@@ -149,7 +145,7 @@ def learn_pyramid(
             # weigh a word by its mean count, by Laplace's rule for one that no patch has
             frequencies = np.bincount(vocabulary.nearest(patches), minlength=config.words) + 1.0
             learnt['word_weights'] = np.asarray(frequencies.mean() / frequencies, np.float32)
-    progress('learning the vocabulary', 1, 1)
+    report('learning the vocabulary', 1, 1)
     if config.vocabulary_tree:
         learnt |= {'branches': vocabulary.branches, 'branch_sizes': vocabulary.sizes}
     return {name: value for name, value in learnt.items() if value is not None}
@@ -170,23 +166,22 @@ def _sample_patches(
     network: State,
     per_image: int,
     images: Sequence[tuple[LoadableImage, int]],
-) -> Float32Array:
+) -> list[Float32Array]:
     """
-    Describe some patches of images, at most `per_image` of each: (k, size).
+    Describe some patches of each image, at most `per_image`: (k, size).
 
     `images`: with their seeds; one that cannot be read, or has another size, gives no patches.
     """
-    local = local_descriptor(config, preparation, network)
-    samples = [np.empty((0, local.size), dtype=np.float32)]
+    local, samples = local_descriptor(config, preparation, network), []
     for source, seed in images:
         try:
             descriptors, _ = _describe_patches(local, preparation, load(source))
-        except (DatasetError, VisionError):
-            continue  # counted and named where the image is described
+        except (DatasetError, VisionError):  # counted and named where the image is described
+            descriptors = np.empty((0, local.size), dtype=np.float32)
         count = min(per_image, len(descriptors))
         chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
         samples.append(descriptors[chosen])
-    return np.concatenate(samples)
+    return samples
 
 
 def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import functools
 import logging
@@ -27,7 +27,6 @@ from kbr_localization.localization.motion import (
     measure_odometry,
     put_right,
 )
-from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import (
     Describer,
@@ -38,7 +37,7 @@ from kbr_localization.vision import (
 )
 from kbr_localization.vision.describer import missing_cameras
 from kbr_localization.vision.preparation import LoadableImage
-from kbr_localization.workers import gathered, shrinking_batches, Workers
+from kbr_localization.workers import gathered, shrinking_batches
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -73,8 +72,6 @@ def build_map(
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
 ) -> KernelMap:
     """
     Build a map from runs with reference poses; see `describe_runs` for the other arguments.
@@ -82,7 +79,7 @@ def build_map(
     `filter_config`: whole, or single values by name for a configuration that otherwise suits the
     map (`sensible_config`).
     """
-    described = describe_runs(datasets, vision, max_images, seed, progress, workers)
+    described = describe_runs(datasets, vision, max_images, seed)
     return with_suited_config(described, filter_config)
 
 
@@ -91,22 +88,18 @@ def describe_runs(
     vision: VisionConfig | None = None,
     max_images: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
     describer: Describer | None = None,
 ) -> KernelMap:
     """
     Make a map, with the default configuration, of runs with reference poses.
 
-    It does not depend on the workers. Runs of several cameras (`join_cameras`) give a map of
+    Runs of several cameras (`join_cameras`) give a map of
     those cameras, with the images of moments at which all of them have one. `max_images` keeps
     that many images, chosen to cover the runs. `describer`: that of another map, else one is
     learnt. A frame without a reference pose or with an image that cannot be read is left out and
-    counted in its dataset's `skipped`. `progress` is called with what is being done, the steps
-    done and their number. Raises MapError when no image is left.
+    counted in its dataset's `skipped`. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
-    report, workers = progress or silent, workers or Workers()
     cameras = _cameras(datasets)
     posed = _posed_frames(datasets)
     chosen = np.arange(len(posed['frames']))
@@ -118,12 +111,11 @@ def describe_runs(
         images = [frame.image for frame in frames[np.unique(spread.astype(int))]]
         config = vision or VisionConfig()
         if cameras:
-            describer = fit_cameras(config, cameras, images, rng, workers, report)
+            describer = fit_cameras(config, cameras, images, rng)
         else:
-            describer = fit_describer(config, images, rng, workers, report)
-    counting = functools.partial(report, 'describing images')
+            describer = fit_describer(config, images, rng)
     images = [frame.image for frame in frames]
-    described = describe_images(describer, images, workers, counting, thumbnails=True)
+    described = describe_images(describer, images, 'describing images', thumbnails=True)
     runs = [datasets[run] for run in posed['run_index'][chosen]]
     used = _usable(described, describer, frames, runs)
     described = [described[index] for index in used]
@@ -278,19 +270,18 @@ def _tracks(
 def describe_images(
     describer: Describer,
     images: Sequence[LoadableImage],
-    workers: Workers,
-    report: Callable[[int, int], None],
+    what: str,
     thumbnails: bool = False,
 ) -> list[DescribedImage]:
     """
     Describe images, or what functions load, in their order; a bad one has an error.
 
-    `report` is called with the images done and their number.
+    Progress is reported as `what`.
     """
     # few enough for a bar that moves, many enough to hand over
-    tasks = shrinking_batches(images, 64, workers.jobs)
+    tasks = shrinking_batches(images, 64)
     work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
-    return gathered(workers, work, tasks, lambda done: report(done, len(images)))
+    return gathered(what, len(images), work, tasks)
 
 
 def _describe_all(

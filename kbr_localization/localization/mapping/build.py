@@ -53,10 +53,8 @@ from kbr_localization.localization.mapping.trajectories import (
     Trajectories,
 )
 from kbr_localization.localization.motion import measure_odometry, MotionNoise
-from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import Workers
 import numpy as np
 
 
@@ -73,8 +71,6 @@ def map_from_odometry(
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
     base: bool = False,
 ) -> Mapped:
     """
@@ -94,10 +90,10 @@ def map_from_odometry(
                 'expected at least 3 m; drive where the robot is to localize'
             )
     runs = [_without_poses(dataset) for dataset in datasets]
-    described = describe_runs(runs, vision, None, seed, progress, workers)
-    watched = watch(datasets, described, progress, workers)
+    described = describe_runs(runs, vision, None, seed)
+    watched = watch(datasets, described)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_config, progress, workers, base)
+    mapped = map_described(described, tracks, watched, filter_config, base)
     if max_images is not None and max_images < len(mapped.kernel_map):
         kept = cover(mapped.kernel_map.poses, max_images, np.random.default_rng(seed))
         return mapped._replace(kernel_map=mapped.kernel_map.subset(kept))
@@ -119,8 +115,6 @@ def map_described(
     tracks: Sequence[OdometryTrack],
     watched: Watched | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
     base: bool = False,
 ) -> Mapped:
     """
@@ -129,7 +123,7 @@ def map_described(
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
     that is looked at. `base`: see `map_from_odometry`.
     """
-    joined = _join(described, tracks, watched, progress, workers)
+    joined = _join(described, tracks, watched)
     solved = joined.solved
     part, segment = described.subset(joined.images), joined.segment
     own = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
@@ -176,8 +170,6 @@ def _join(
     own: KernelMap,
     tracks: Sequence[OdometryTrack],
     watched: Watched | None,
-    progress: Progress | None,
-    workers: Workers | None,
     other: KernelMap | None = None,
 ) -> _Joined:
     """
@@ -186,8 +178,7 @@ def _join(
     `other`: a map whose poses are known, of the same describer, which they are to join. Raises
     MapError when a run shows no place of the rest.
     """
-    run, report = own.run_index.astype(np.intp), progress or silent
-    cuts = _cuts(own, tracks)
+    run, cuts = own.run_index.astype(np.intp), _cuts(own, tracks)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
     corrected = correct_headings(own.poses, run, watched.followed if watched else None)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
@@ -200,14 +191,11 @@ def _join(
         small = [partial(decode_image, data, 'a picture') for data in other.thumbnails]
         images = [*small, *images]
     view = corrected.view if len(images) == len(trajectories) else None
-    compared = partial(report, 'comparing images')
-    closures = propose(own.describer, descriptors, trajectories, compared)
+    closures = propose(own.describer, descriptors, trajectories)
     found = relate(trajectories, closures, corrected.prior)
     if view is not None:
         which, known = np.flatnonzero(found.believed), corrected.prior.mean
-        measured = measure_closures(
-            trajectories, closures.select(which), known, images, view, report, workers
-        )
+        measured = measure_closures(trajectories, closures.select(which), known, images, view)
         closures.relative[which], closures.seen[which] = measured.relative, measured.seen
     home = found.group[trajectories.segment]
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
@@ -333,8 +321,6 @@ def extend(
     kernel_map: KernelMap,
     dataset: Dataset,
     known: bool = False,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
 ) -> tuple[KernelMap, list[str]]:
     """
     Add the images of another run to a map, whose own poses stay to the last bit: `kbr map extend`.
@@ -354,13 +340,13 @@ def extend(
             'one of the same name, rename the folder'
         )
     run, n = dataset if known else _without_poses(dataset), len(kernel_map)
-    own = describe_runs([run], progress=progress, workers=workers, describer=kernel_map.describer)
+    own = describe_runs([run], describer=kernel_map.describer)
     if known:
         exact = np.zeros((len(own), 3, 3))
         note = f'{len(own)} images of {dataset.name} at their known poses'
         return _appended(kernel_map, own, own.poses, exact, None), [note]
-    watched = watch([dataset], own, progress, workers)
-    joined = _join(own, [dataset.odometry], watched, progress, workers, kernel_map)
+    watched = watch([dataset], own)
+    joined = _join(own, [dataset.odometry], watched, kernel_map)
     point, solved = point_of(kernel_map), joined.solved
     poses = se2.compose(solved.poses[n:], point)
     covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)

@@ -20,18 +20,18 @@ and in heading it knows nothing, and this does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.progress import Progress, silent
+from kbr_localization.progress import report, tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
-from kbr_localization.workers import batches, gathered, Workers
+from kbr_localization.workers import batches, gathered
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
@@ -75,12 +75,7 @@ class Closures:
         return Closures(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
-def propose(
-    describer: Describer,
-    descriptors: np.ndarray,
-    trajectories: Trajectories,
-    report: Callable[[int, int], None],
-) -> Closures:
+def propose(describer: Describer, descriptors: np.ndarray, trajectories: Trajectories) -> Closures:
     """Find closures of images with descriptors (n, d), one for a step of travel at most."""
     anchors, step = trajectories.every_step(), trajectories.step
     segment = trajectories.segment[anchors]
@@ -90,7 +85,7 @@ def propose(
     for start in range(0, len(own), 32):
         block = slice(start, start + 32)
         values[block] = compare(descriptors[anchors[own[block]]]).T
-        report(min(start + 32, len(own)), len(own))
+        report('comparing images', min(start + 32, len(own)), len(own))
     standard = _standardised(values)
     best = standard[:, anchors]
     for half in (-0.5 * step, 0.5 * step):
@@ -228,8 +223,6 @@ def measure_closures(
     parameters: FloatArray,
     images: Sequence[LoadableImage],
     view: View,
-    progress: Progress = silent,
-    workers: Workers | None = None,
 ) -> Closures:
     """
     Measure the relative poses of closures, where their images show enough; these are `seen`.
@@ -242,23 +235,18 @@ def measure_closures(
     chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
-    detected: list[Corners] = gathered(
-        workers or Workers(),
-        _all_corners,
-        batches([images[int(image)] for image in needed], 32),
-        lambda done: progress('finding points', done, len(needed)),
-    )
+    tasks = batches([images[int(image)] for image in needed], 32)
+    detected: list[Corners] = gathered('finding points', len(needed), _all_corners, tasks)
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
-    for done, (number, about) in enumerate(zip(chosen, beside, strict=True)):
+    for number, about in tracked('looking at closures', [*zip(chosen, beside, strict=True)]):
         ours = corners[int(closures.first[number])]
         matches = [matched(corners[int(image)], ours) for image in about]
         ways = se2.between(poses[about], poses[closures.second[number]])
         found = find_pose(matches, ways, view, relative[number])
         if found is not None:
             relative[number], seen[number] = found, True
-        progress('looking at closures', done + 1, len(chosen))
     return replace(closures, relative=relative, seen=seen)
 
 

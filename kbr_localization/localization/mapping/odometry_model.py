@@ -12,9 +12,8 @@ are seen the wheels alone count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 import itertools
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from kbr_localization.localization.calibration import moved_with_effects, NAMES,
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import MotionNoise
-from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import (
@@ -37,7 +35,7 @@ from kbr_localization.vision.turning import (
     Turns,
     View,
 )
-from kbr_localization.workers import gathered, Workers
+from kbr_localization.workers import gathered
 import numpy as np
 
 _FLOOR = 1e-8  # rad², so that a standing robot has some variance
@@ -169,12 +167,7 @@ class CorrectedOdometry:
         return lines
 
 
-def watch(
-    datasets: Sequence[Dataset],
-    described: KernelMap,
-    progress: Progress | None = None,
-    workers: Workers | None = None,
-) -> Watched | None:
+def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
     """
     Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
 
@@ -187,16 +180,13 @@ def watch(
         at = {int(frame.stamp_ns): frame.image for frame in dataset}
         of_run = described.stamps_ns[described.run_index == number]
         images += [at[int(stamp)] for stamp in of_run]
-    report = partial(progress or silent, 'following points')
-    flows = follow_images(images, report, workers or Workers())
+    flows = follow_images(images)
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
     return Watched(images, flows)
 
 
-def follow_images(
-    images: Sequence[LoadableImage], report: Callable[[int, int], None], workers: Workers
-) -> list[Flow]:
+def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
     """
     Follow points from each of n images to the next one: n - 1 flows (k, 4).
 
@@ -205,7 +195,7 @@ def follow_images(
     # each task begins with the last image of the one before
     starts = range(0, max(len(images) - 1, 0), 64)
     tasks = [images[slice(start, start + 65)] for start in starts]
-    return gathered(workers, _follow_all, tasks, lambda done: report(done, len(images) - 1))
+    return gathered('following points', len(images) - 1, _follow_all, tasks)
 
 
 def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
