@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import difflib
 import math
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from kbr_localization.errors import ConfigurationError
-
-Config = TypeVar('Config')
 
 
 def parameter(
@@ -50,43 +48,48 @@ def allowed(field: dataclasses.Field[Any]) -> str:
     return ', '.join(choices) if choices or unbounded else f'[{low}, {high}]'
 
 
-def validate(config: Any, prefix: str = '') -> None:
+@dataclasses.dataclass(frozen=True)
+class Config:
     """
-    Refuse a value of the wrong type or outside of its range with a ConfigurationError.
+    Base class of the configurations: frozen dataclasses with fields by `parameter`.
 
-    `prefix`: what stands before the names for a user.
+    Refuses a value of the wrong type or outside of its range with a ConfigurationError. `prefix`:
+    what stands before the names for a user.
     """
-    for name, field in fields_of(config).items():
-        value, expected = getattr(config, name), allowed(field)
-        kind: Any = type(field.default)
-        accepted = (int, float) if kind is float else (kind,)
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            expected = f'a list such as [{value}]' if kind is tuple else kind.__name__
-            value = f'{value!r} ({type(value).__name__})'
-        elif kind is float and not math.isfinite(value):
-            expected = 'a finite number'
-        elif field.metadata['choices'] and value not in field.metadata['choices']:
-            expected, value = f'one of {expected}', repr(value)
-        elif kind in (int, float) and not field.metadata['low'] <= value <= field.metadata['high']:
-            expected = f'a value in {expected}'
-        else:
-            continue
-        raise ConfigurationError(f'parameter {prefix + name!r}: expected {expected}, got {value}')
+
+    prefix: ClassVar[str] = ''
+
+    def __post_init__(self) -> None:
+        for name, field in fields_of(self).items():
+            value, expected = getattr(self, name), allowed(field)
+            kind: Any = type(field.default)
+            accepted = (int, float) if kind is float else (kind,)
+            low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
+            if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+                expected = f'a list such as [{value}]' if kind is tuple else kind.__name__
+                value = f'{value!r} ({type(value).__name__})'
+            elif kind is float and not math.isfinite(value):
+                expected = 'a finite number'
+            elif choices and value not in choices:
+                expected, value = f'one of {expected}', repr(value)
+            elif kind in (int, float) and not low <= value <= high:
+                expected = f'a value in {expected}'
+            else:
+                continue
+            raise ConfigurationError(
+                f'parameter {self.prefix + name!r}: expected {expected}, got {value}'
+            )
 
 
-def from_mapping(
-    config_class: type[Config], values: Mapping[str, Any], prefix: str = ''
-) -> Config:
-    """
-    Build a configuration from names and values; unknown names are refused.
+Some = TypeVar('Some', bound=Config)
 
-    `prefix`: what stands before the names for a user.
-    """
-    known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
-    for name in sorted(set(values) - set(known)):
-        raise ConfigurationError(
-            unknown_parameter(prefix + name, [prefix + other for other in known])
-        )
+
+def from_mapping(config_class: type[Some], values: Mapping[str, Any]) -> Some:
+    """Build a configuration from names and values; unknown names are refused."""
+    known, prefix = fields_of(config_class), config_class.prefix
+    for name in sorted(values.keys() - known):
+        others = [prefix + other for other in known]
+        raise ConfigurationError(unknown_parameter(prefix + name, others))
     return config_class(**values)
 
 
@@ -98,8 +101,3 @@ def unknown_parameter(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name.rpartition('.')[2], without_prefix, n=1)
     meant = f'did you mean {without_prefix[close[0]]!r}? ' if close else ''
     return f'unknown parameter {name!r}: {meant}expected one of {", ".join(known)}'
-
-
-def to_mapping(config: Any) -> dict[str, Any]:
-    """Names and values of a configuration, the inverse of `from_mapping`."""
-    return dataclasses.asdict(config)

@@ -88,7 +88,6 @@ def info(map_file: MapFile, json: options.Json = False) -> None:
 def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
-    from kbr_localization.configuration import to_mapping
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import described_point
     from kbr_localization.vision.describer import sections_of
@@ -113,9 +112,9 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
         **({HASH: networks.get('', networks)} if networks else {}),
-        'filter': to_mapping(kernel_map.filter_config),
+        'filter': vars(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
-        'motion_noise': to_mapping(kernel_map.motion_noise),
+        'motion_noise': vars(kernel_map.motion_noise),
         'odometry': kernel_map.calibration.described(),
         'poses': 'known' if record is None else {
             'from': 'odometry',

@@ -5,7 +5,7 @@ typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations th
 commands have `Optional[X]`, and their files no `from __future__ import annotations`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 import dataclasses
 from enum import Enum
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
-from kbr_localization.configuration import from_mapping, to_mapping, unknown_parameter
+from kbr_localization.configuration import Config, fields_of, from_mapping, unknown_parameter
 from kbr_localization.errors import ConfigurationError, KbrError
 import typer
 
@@ -128,55 +128,50 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _parsed(
-    settings: Sequence[str] | None, configs: Mapping[str, type[Any]]
-) -> dict[str, dict[str, Any]]:
+def _parsed(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict[str, Any]]:
     """
-    Values in texts NAME=VALUE by prefix of a configuration's names, converted to its type.
+    Values in texts NAME=VALUE of each configuration by name, converted to the parameter's type.
 
-    A text that is not of the type stays, for `validate` to refuse. Raises ConfigurationError for
-    an unknown name.
+    A text that is not of the type stays, for the configuration to refuse. Raises
+    ConfigurationError for an unknown name.
     """
-    kinds: dict[str, tuple[str, str, Any]] = {
-        prefix + field.name: (prefix, field.name, type(field.default))
-        for prefix, config in configs.items()
-        for field in dataclasses.fields(config)
+    values: list[dict[str, Any]] = [{} for _ in configs]
+    known: dict[str, tuple[dict[str, Any], str, Any]] = {
+        config.prefix + name: (found, name, type(field.default))
+        for config, found in zip(configs, values, strict=True)
+        for name, field in fields_of(config).items()
     }
-    values: dict[str, dict[str, Any]] = {prefix: {} for prefix in configs}
     for setting in settings or ():
         full_name, _, text = (part.strip() for part in setting.partition('='))
         if not (full_name and text):
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
-        if full_name not in kinds:
-            raise ConfigurationError(unknown_parameter(full_name, list(kinds)))
-        prefix, name, kind = kinds[full_name]
-        values[prefix][name] = text
+        if full_name not in known:
+            raise ConfigurationError(unknown_parameter(full_name, list(known)))
+        found, name, kind = known[full_name]
+        found[name] = text
         if kind is bool:
-            values[prefix][name] = {'true': True, 'false': False}.get(text.lower(), text)
+            found[name] = {'true': True, 'false': False}.get(text.lower(), text)
         elif kind in (int, float):
             with contextlib.suppress(ValueError):
-                values[prefix][name] = kind(text)
+                found[name] = kind(text)
     return values
 
 
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
     from kbr_localization.localization.methods.registry import (  # noqa: PLC0415
-        method_config,
         method_named,
         with_values,
     )
-    from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
+    from kbr_localization.vision import VisionConfig  # noqa: PLC0415
 
-    config = method_named(method).config
     for name in (setting.partition('=')[0].strip() for setting in settings or ()):
-        if name.startswith(PREFIX):
+        if name.startswith(VisionConfig.prefix):
             raise ConfigurationError(
                 f'parameter {name!r}: is fixed in the map, whose images were described with it: '
                 'set it where a map is built'
             )
-    values = _parsed(settings, {'': config})['']
-    from_mapping(config, to_mapping(method_config(method, kernel_map)) | values)
+    (values,) = _parsed(settings, method_named(method).config)
     return with_values(method, kernel_map, values)
 
 
@@ -187,15 +182,15 @@ def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]
     Parameters of the filter that are not set are fitted to the map.
     """
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
-    from kbr_localization.vision.config import LEARNED, PREFIX, VisionConfig  # noqa: PLC0415
+    from kbr_localization.vision.config import LEARNED, VisionConfig  # noqa: PLC0415
 
-    values = _parsed(settings, {'': KbrConfig, PREFIX: VisionConfig})
-    from_mapping(KbrConfig, values[''])
-    vision = from_mapping(VisionConfig, values[PREFIX], PREFIX)
-    for name in values[PREFIX]:
+    values, of_images = _parsed(settings, KbrConfig, VisionConfig)
+    from_mapping(KbrConfig, values)
+    vision = from_mapping(VisionConfig, of_images)
+    for name in of_images:
         if name.startswith('network_') and vision.descriptor not in ('onnx', LEARNED):
             raise ConfigurationError(
-                f'parameter {PREFIX}{name}: has no effect without {PREFIX}descriptor=onnx or '
-                f'{LEARNED}'
+                f'parameter {vision.prefix}{name}: has no effect without '
+                f'{vision.prefix}descriptor=onnx or {LEARNED}'
             )
-    return vision, values['']
+    return vision, values

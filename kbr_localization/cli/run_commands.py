@@ -99,14 +99,13 @@ def parameters(
     from kbr_localization.configuration import allowed, fields_of
     from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
-    from kbr_localization.vision.config import PREFIX
 
     rows = []
-    for config, prefix in ((method_named(method).config, ''), (VisionConfig, PREFIX)):
+    for config in (method_named(method).config, VisionConfig):
         for name, field in fields_of(config).items():
             rows.append(
                 {
-                    'parameter': prefix + name,
+                    'parameter': config.prefix + name,
                     'default': field.default,
                     'values': allowed(field),
                     'description': field.metadata['description'],

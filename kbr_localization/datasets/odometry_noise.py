@@ -7,7 +7,7 @@ import math
 import zlib
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import Config, parameter
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -20,7 +20,7 @@ STILL = 1e-6
 
 
 @dataclass(frozen=True)
-class OdometryNoise:
+class OdometryNoise(Config):
     """
     Errors of wheel odometry; the defaults were measured on a run of COLD.
 
@@ -41,9 +41,6 @@ class OdometryNoise:
     turn_scale: float = parameter(1.0, 'radians counted per radian turned', 0.5, 2.0)
     slip_rate: float = parameter(0.0, 'slips per metre', 0.0, 10.0)
     slip_size: float = parameter(0.03, 'metres that the wheel which slips turns too far', 0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        validate(self)
 
     @property
     def wheels_on_robot(self) -> FloatArray:

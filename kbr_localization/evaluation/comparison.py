@@ -17,7 +17,6 @@ from pathlib import Path
 import pickle
 from typing import Any, NamedTuple
 
-from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.frame import identity
 from kbr_localization.datasets.tracks import outside_fixes
@@ -110,7 +109,7 @@ def compare(
             )
     out.mkdir(parents=True, exist_ok=True)
     runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
-    config = to_mapping(kernel_map.filter_config)
+    config = vars(kernel_map.filter_config)
     used = [kernel_map.poses, kernel_map.descriptors[:], config, kernel_map.baselines]
     digest = hashlib.sha256(pickle.dumps(used)).hexdigest()
     conditions = [code_state(), digest, [identity(run) for run in test], seed]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import cv2
 from kbr_localization import __version__, se2
-from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.multi_camera import one_picture
@@ -149,8 +148,7 @@ def run_data(record: RunRecord) -> dict[str, Any]:
     metrics = {} if record.errors is None else run_metrics(record.errors)
     assert trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds
-    noise = to_mapping(kernel_map.motion_noise)
-    odometry = kernel_map.calibration.described()
+    noise, odometry = vars(kernel_map.motion_noise), kernel_map.calibration.described()
     return {
         'title': run.name,
         'subtitle': f'method {record.method}, {len(trajectory)} frames, map of {len(kernel_map)} '
@@ -173,8 +171,8 @@ def run_data(record: RunRecord) -> dict[str, Any]:
         'worst': record.worst,
         'histograms': [{'title': 'Time per frame', 'values': milliseconds, 'unit': 'ms'}],
         'tables': {
-            'filter': to_mapping(method_config(record.method, kernel_map)),
-            'motion noise': {name: x for name, x in noise.items() if x is not None},
+            'filter': vars(method_config(record.method, kernel_map)),
+            'motion noise': {n: x for n, x in noise.items() if x is not None},
             'odometry of the map': {name: facts['words'] for name, facts in odometry.items()},
             'map': {
                 'image size': ' x '.join(str(side) for side in reversed(kernel_map.image_shape)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import Config, parameter
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.describer import TYPICAL_SIMILARITY
 import numpy as np
@@ -18,7 +18,7 @@ OPEN_GROUND = 3.2
 
 
 @dataclass(frozen=True)
-class KbrConfig:
+class KbrConfig(Config):
     """
     Parameters of the kernel Bayes filter `kbr`.
 
@@ -101,9 +101,6 @@ class KbrConfig:
     localized_mass: float = parameter(
         0.9, 'posterior probability of that radius that makes a pose sure', 0.05, 1.0
     )
-
-    def __post_init__(self) -> None:
-        validate(self)
 
     @property
     def finite_delta(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 import re
+from typing import ClassVar
 
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import Config, parameter
 from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
@@ -30,7 +31,7 @@ def parse_map_files(entries: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class StreamConfig:
+class StreamConfig(Config):
     """Parameters of all nodes: frames and images."""
 
     image_transport: str = parameter(
@@ -44,7 +45,7 @@ class StreamConfig:
     )
 
     def __post_init__(self) -> None:
-        validate(self)
+        super().__post_init__()
         for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
             # tf2 knows no slash before a frame
             object.__setattr__(self, name, getattr(self, name).lstrip('/'))
@@ -73,7 +74,7 @@ class InputConfig(StreamConfig):
 
 
 @dataclass(frozen=True)
-class ChangeableConfig:
+class ChangeableConfig(Config):
     """Parameters of the node that may change while it runs; all of the filter may as well."""
 
     map_file: str = parameter(
@@ -145,22 +146,20 @@ class NodeConfig(InputConfig, ChangeableConfig):
 
 
 @dataclass(frozen=True)
-class InitialPose:
+class InitialPose(Config):
     """
     The parameters initial_pose.x and so on, used with set_initial_pose.
 
     The standard deviations also apply to a given pose without covariance.
     """
 
+    prefix: ClassVar[str] = 'initial_pose.'
     x: float = parameter(0.0, 'x in the map frame, metres')
     y: float = parameter(0.0, 'y in the map frame, metres')
     z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
     yaw: float = parameter(0.0, 'heading in the map frame, radians')
     std_xy: float = parameter(0.5, 'sd of x and y, metres; also of a pose without any', 1e-3, 1e4)
     std_yaw: float = parameter(0.26, 'sd of yaw, radians; likewise', 1e-3, 100.0)
-
-    def __post_init__(self) -> None:
-        validate(self, 'initial_pose.')
 
     @property
     def covariance(self) -> FloatArray:

@@ -51,10 +51,9 @@ def parameter_file() -> str:
 def interface_page(page: str) -> str:
     """Replace the tables of parameters: each follows a comment with the name of its class."""
     for config_class in CONFIGS:
-        prefix = 'initial_pose.' if config_class is InitialPose else ''
         table = '| name | default | |\n|---|---|---|\n'
         for name, default, text in _parameters(config_class):
-            table += f'| `{prefix}{name}` | `{default}` | {text} |\n'
+            table += f'| `{config_class.prefix}{name}` | `{default}` | {text} |\n'
         head, mark, rest = page.partition(f'<!-- {config_class.__name__} -->\n')
         page = head + mark + table + re.sub(r'\A(\|.*\n)*', '', rest)
     return page

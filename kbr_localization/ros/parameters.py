@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 import dataclasses
 import difflib
 import sys
-from typing import Any, TypeVar
+from typing import Any
 
-from kbr_localization.configuration import fields_of, from_mapping
+from kbr_localization.configuration import fields_of, from_mapping, Some
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import ChangeableConfig, InitialPose, NodeConfig
@@ -20,8 +20,6 @@ from rcl_interfaces.msg import (
 )
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-
-Config = TypeVar('Config')
 
 
 class ParameterNode(Node):
@@ -45,11 +43,9 @@ class ParameterNode(Node):
         return super().declare_parameters(namespace, typed, *rest, **named)
 
 
-def declare(
-    node: Node, config_class: type[Config], prefix: str = '', changeable: Iterable[str] = ()
-) -> Config:
+def declare(node: Node, config_class: type[Some], changeable: Iterable[str] = ()) -> Some:
     """
-    Declare a configuration's fields as parameters `prefix + name` and return their values.
+    Declare a configuration's fields as parameters and return their values.
 
     Fields not in `changeable` are read-only. Raises ConfigurationError with name, value and
     allowed range for a given value that does not fit.
@@ -57,7 +53,7 @@ def declare(
     use_sim_time = node.get_parameter('use_sim_time').value
     if not isinstance(use_sim_time, bool):  # rclpy only logs it
         raise ConfigurationError(f"parameter 'use_sim_time': expected bool, got {use_sim_time!r}")
-    values = {}
+    values, prefix = {}, config_class.prefix
     for name, field in fields_of(config_class).items():
         if not node.has_parameter(prefix + name):
             node.declare_parameter(prefix + name, to_ros(field.default))
@@ -149,12 +145,12 @@ class Settings:
         self, node: Node, on_change: Callable[[KbrConfig], None] = lambda before: None
     ) -> None:
         self._node, self._on_change = node, on_change
-        names = [*fields_of(NodeConfig), *fields_of(KbrConfig)]
-        names += [f'initial_pose.{name}' for name in fields_of(InitialPose)]
+        configs = (NodeConfig, KbrConfig, InitialPose)
+        names = [config.prefix + name for config in configs for name in fields_of(config)]
         self.ignored = refuse_misspelt(node, names)
         self._given = {name for name in fields_of(KbrConfig) if node.has_parameter(name)}
         self.config = declare(node, NodeConfig, changeable=fields_of(ChangeableConfig))
-        self.initial_pose = declare(node, InitialPose, 'initial_pose.')
+        self.initial_pose = declare(node, InitialPose)
         self.filter = declare(node, KbrConfig, changeable=fields_of(KbrConfig))
         node.add_on_set_parameters_callback(self._follow)
 
@@ -187,6 +183,6 @@ class Settings:
         return SetParametersResult(successful=True)
 
 
-def _changed(config: Config, changes: Iterable[Parameter[Any]]) -> Config:
+def _changed(config: Some, changes: Iterable[Parameter[Any]]) -> Some:
     values = {item.name: item.value for item in changes if item.name in fields_of(config)}
-    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+    return dataclasses.replace(config, **values)

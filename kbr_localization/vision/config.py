@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import Config, parameter
 from kbr_localization.errors import ConfigurationError
 
 LEARNED = 'learned_pyramid'
 DESCRIPTORS = ('sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
-PREFIX = 'vision.'
-"""Of the names of these parameters, for a user."""
 
 
 @dataclass(frozen=True)
-class VisionConfig:
+class VisionConfig(Config):
     """
     How an image becomes a descriptor.
 
@@ -22,6 +21,7 @@ class VisionConfig:
     ConfigurationError for a value outside its range.
     """
 
+    prefix: ClassVar[str] = 'vision.'
     descriptor: str = parameter(
         'sift_pyramid',
         'spatial pyramid of words of dense SIFT, of DAISY or of the local features of a '
@@ -93,8 +93,8 @@ class VisionConfig:
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        validate(self, PREFIX)
+        super().__post_init__()
         if self.patch_size % 4:
             raise ConfigurationError(
-                f'parameter {PREFIX}patch_size: expected a multiple of 4, got {self.patch_size}'
+                f'parameter vision.patch_size: expected a multiple of 4, got {self.patch_size}'
             )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.preparation import Preparation
@@ -82,7 +81,7 @@ class CameraDescriber(Describer):
 
     def state(self) -> State:
         """Return configuration, camera and what was learnt by name."""
-        return {**to_mapping(self.config), **self.preparation.state(), **self.learnt}
+        return {**vars(self.config), **self.preparation.state(), **self.learnt}
 
 
 class MultiCameraDescriber(Describer):

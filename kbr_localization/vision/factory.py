@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from kbr_localization.configuration import from_mapping, to_mapping
+from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.describer import (
@@ -69,8 +69,8 @@ def describer_from_state(state: State) -> Describer:
             sections = sections_of(state)
             describers = [describer_from_state(section) for section in sections.values()]
             return MultiCameraDescriber(tuple(sections), describers)
-        defaults = to_mapping(VisionConfig())
         state = {'pyramid': 'roots', **state}  # which maps of earlier versions do not say
+        defaults = vars(VisionConfig())
         values = {name: type(default)(state[name]) for name, default in defaults.items()}
         config = from_mapping(VisionConfig, values)
         for name, only in _FIXED.items():

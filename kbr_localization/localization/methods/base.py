@@ -7,7 +7,7 @@ from dataclasses import make_dataclass
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import Config, parameter
 from kbr_localization.localization.calibration import moved
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import (
@@ -69,15 +69,15 @@ def config_class(name: str, **defaults: Any) -> Any:
         (each, type(default), parameter(default, *_RANGES[each]))
         for each, default in defaults.items()
     ]
-    return make_dataclass(name, fields, frozen=True, namespace={'__post_init__': validate})
+    return make_dataclass(name, fields, bases=(Config,), frozen=True)
 
 
 class MapLocalizer(Localizer):
     """
     A localizer that takes in an image by its kernel values with the whole map.
 
-    A subclass has `parameters`, its configuration class (by `config_class`, or a dataclass with
-    fields by `configuration.parameter`), and the methods that are abstract here.
+    A subclass has `parameters`, its configuration class (by `config_class`, or another `Config`),
+    and the methods that are abstract here.
     `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
 

@@ -9,12 +9,12 @@ a method by an entry point of the group `kbr_localization.methods` that names a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 import importlib.metadata
 import logging
 from typing import Any
 
-from kbr_localization.configuration import from_mapping
+from kbr_localization.configuration import Config, from_mapping
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import image_spacing, KbrConfig, length_scale
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
@@ -46,7 +46,7 @@ class Method:
     """
 
     description: str
-    config: type[Any]
+    config: type[Config]
     make: Callable[[KernelMap, Any, np.random.Generator], Localizer]
 
 
@@ -130,10 +130,10 @@ def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> 
     """
     Return the map with parameters of a method replaced, to be used by `method_config`.
 
-    Raises ConfigurationError for one that the method does not have.
+    Raises ConfigurationError for one that the method does not have, or out of range.
     """
     config = method_named(name).config
-    from_mapping(config, asdict(config()) | dict(values))
+    from_mapping(config, values)
     if config is KbrConfig:
         return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
     kept = {**kernel_map.baselines.get(name, {}), **values}
