@@ -75,7 +75,7 @@ def runs():
 
 @pytest.fixture(scope='module')
 def full_map(runs):
-    return build_map(runs, VISION, BASE)
+    return build_map(runs, VISION, vars(BASE))
 
 
 @pytest.fixture(scope='module')
@@ -85,7 +85,7 @@ def folds(full_map, runs):
 
 
 def tuned(runs, journal=Path('/dev/null'), **options):
-    given = {'methods': ('kbr',), 'trials': 3, 'vision': VISION, 'filter_values': BASE}
+    given = {'methods': ('kbr',), 'trials': 3, 'vision': VISION, 'filter_values': vars(BASE)}
     return tune(runs, journal, **given | options)
 
 
@@ -160,7 +160,7 @@ def test_a_stopped_tuner_continues_where_it_was_with_any_number_of_processes(run
         tuned(runs, journal=path)
     assert path.read_text() == lines and not any(what.startswith('tuning') for what, *_ in steps)
     # trials of another configuration or seed are not taken
-    for count, change in ((1, {'filter_values': replace(BASE, points=31)}), (2, {'seed': 1})):
+    for count, change in ((1, {'filter_values': vars(BASE) | {'points': 31}}), (2, {'seed': 1})):
         tuned(runs, journal=path, trials=1, **change)
         assert len(path.read_text().splitlines()) == len(lines.splitlines()) + 2 * count
 

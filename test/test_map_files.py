@@ -24,7 +24,7 @@ import pytest
 
 @pytest.fixture(scope='module')
 def kernel_map():
-    tiny = tiny_map(filter_config=KbrConfig(image_bandwidth=0.05, points=77))
+    tiny = tiny_map(filter_values=vars(KbrConfig(image_bandwidth=0.05, points=77)))
     record = MappingRecord(
         tiny.poses, np.zeros((30, 3, 3)), np.arange(7.0)[np.newaxis], aligned=False
     )

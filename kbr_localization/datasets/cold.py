@@ -28,12 +28,7 @@ from kbr_localization.datasets.run_folder import (
     write_notes,
 )
 from kbr_localization.datasets.tables import FARTHEST_M, read_table
-from kbr_localization.datasets.tracks import (
-    make_run,
-    make_track,
-    refuse_repeated_times,
-    StampedImage,
-)
+from kbr_localization.datasets.tracks import make_run, make_track, refuse_repeated_times
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray, wrap_angle
@@ -148,7 +143,7 @@ def read_cold(folder: Path) -> Dataset:
         )
     odometry, notes = _read_odometry(path / ODOMETRY, skipped), read_notes(path)
     lines = read_table(places, parse_place, skipped) if places.is_file() else []
-    labels, images = dict(line for line in lines if line is not None), list[StampedImage]()
+    labels, images = dict(line for line in lines if line is not None), list[Frame]()
     for file in files:
         if file.suffix.lower() in IMAGE_SUFFIXES:
             try:
@@ -157,7 +152,8 @@ def read_cold(folder: Path) -> Dataset:
                 skipped.add('bad image name', error)
                 continue
             pose, label = None if WITHOUT_POSES in notes else pose, labels.pop(file.name, '')
-            images.append(StampedImage(stamp_ns, ImageFile(file), file.name, label, pose))
+            image = ImageFile(file)
+            images.append(Frame(stamp_ns, image, reference=pose, name=file.name, label=label))
     skipped.add('listed in places.lst but missing', number=len(labels))
     if not images:
         raise DatasetError(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-import hashlib
-from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
@@ -22,14 +20,14 @@ class Frame:
 
     `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or a
     function that loads it; with several cameras the function gives a `MultiImage`. `odometry`:
-    (3,) pose of the base in the odometry frame at that stamp. `reference`: (3,) ground-truth pose
-    of the base in the map frame, or None. `name`: used in messages. `label`: name of the place,
-    where a dataset has one.
+    (3,) pose of the base in the odometry frame at that stamp, NaN until `make_run`. `reference`:
+    (3,) ground-truth pose of the base in the map frame, or None. `name`: used in messages.
+    `label`: name of the place, where a dataset has one.
     """
 
     stamp_ns: int
     image: Image | Callable[[], Image] = field(repr=False)
-    odometry: se2.FloatArray
+    odometry: se2.FloatArray = field(default_factory=lambda: np.full(3, np.nan))
     reference: se2.FloatArray | None = None
     name: str = ''
     label: str = ''
@@ -131,13 +129,3 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Frame]:
         return (self[index] for index in range(len(self)))
-
-
-def identity(dataset: Dataset) -> list[Any]:
-    """Name, length and SHA-256 of the stamps and poses of a run; no image is read."""
-    digest = hashlib.sha256()
-    for frame in dataset:
-        reference = np.zeros(0) if frame.reference is None else frame.reference
-        for array in (np.array([frame.stamp_ns, len(reference)]), frame.odometry, reference):
-            digest.update(array.tobytes())
-    return [dataset.name, len(dataset), digest.hexdigest()]

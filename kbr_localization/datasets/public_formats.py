@@ -8,7 +8,7 @@ import re
 from typing import Any, NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import ImageFile
 from kbr_localization.datasets.odometry_noise import made_odometry
 from kbr_localization.datasets.tables import (
@@ -24,7 +24,7 @@ from kbr_localization.datasets.tables import (
     stamp_of_nanoseconds,
     Z_FORWARD,
 )
-from kbr_localization.datasets.tracks import make_run, make_track, StampedImage
+from kbr_localization.datasets.tracks import make_run, make_track
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.trajectory import parse_seconds
@@ -56,7 +56,7 @@ class Listing(NamedTuple):
         seed, and `notes` says so.
         """
         there = [
-            StampedImage(stamp_ns, ImageFile(file), file.name)
+            Frame(stamp_ns, ImageFile(file), name=file.name)
             for stamp_ns, file in self.images
             if file.is_file()
         ]

@@ -22,17 +22,12 @@ from kbr_localization.datasets.bag_reader import (
     TF,
     Topic,
 )
-from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.datasets.run_folder import read_notes
 from kbr_localization.datasets.tables import floor_pose
-from kbr_localization.datasets.tracks import (
-    make_run,
-    make_track,
-    refuse_repeated_times,
-    StampedImage,
-)
+from kbr_localization.datasets.tracks import make_run, make_track, refuse_repeated_times
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -314,18 +309,18 @@ def _scan(
 
 def _images(
     bag: Bag, topic: Topic, rows: StampedRows, run: str, skipped: Skipped
-) -> tuple[list[StampedImage], dict[int, float]]:
+) -> tuple[list[Frame], dict[int, float]]:
     """Lazy images of a topic, and by their stamps the seconds until they were recorded."""
     stamps_ns, recorded_ns, ordinals = rows.read(skipped, topic)
     if not stamps_ns.size:
         raise DatasetError(f'bag {bag.path}: no image on {topic} can be read')
-    shown, late = list[StampedImage](), dict[int, float]()
+    shown, late = list[Frame](), dict[int, float]()
     for place, (stamp_ns, time_ns) in enumerate(
         zip(stamps_ns.tolist(), recorded_ns.tolist(), strict=True)
     ):
         name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
         load = functools.partial(bag.message, topic, time_ns, int(ordinals[place, 0]))
-        shown.append(StampedImage(stamp_ns, MessageImage(load, name), f'{run} frame {place}'))
+        shown.append(Frame(stamp_ns, MessageImage(load, name), name=f'{run} frame {place}'))
         late[stamp_ns] = 1e-9 * (time_ns - stamp_ns)
     return shown, late
 

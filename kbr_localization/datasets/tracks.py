@@ -8,11 +8,11 @@ them replace it, and the robot is assumed to have stood still between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack, Skipped
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
@@ -47,19 +47,9 @@ def make_track(
     return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
 
 
-class StampedImage(NamedTuple):
-    """An image of a run before it has its odometry; the other fields are those of a `Frame`."""
-
-    stamp_ns: int
-    image: Callable[[], Image]
-    name: str
-    label: str = ''
-    reference: FloatArray | None = None
-
-
 def make_run(
     name: str,
-    images: Iterable[StampedImage],
+    images: Iterable[Frame],
     odometry: OdometryTrack,
     skipped: Skipped,
     reference: OdometryTrack | None = None,
@@ -69,9 +59,9 @@ def make_run(
     """
     Return a run of the images within the span of an odometry, which is freed of its jumps.
 
-    Of images of one stamp the first counts; those left out are counted in `skipped`. `reference`:
-    the known poses, where they are a track, and the images have none. `made`: the odometry was
-    made from them. Raises DatasetError when no image is left.
+    `images`: frames without odometry. Of those of one stamp the first counts; what is left out is
+    counted in `skipped`. `reference`: the known poses, where they are a track, and the images have
+    none. `made`: the odometry was made from them. Raises DatasetError when no image is left.
     """
     track, jumps = (odometry, ()) if made else without_jumps(odometry)
     lacking = 'true poses' if made else 'odometry'
@@ -86,9 +76,9 @@ def make_run(
         raise DatasetError(not_covered(name, stamps, track, lacking))
     frames = []
     for place, pose in zip(kept, track.at(stamps[kept]), strict=True):
-        image = ordered[place]
-        known = known_pose(reference, image.stamp_ns) if reference else image.reference
-        frames.append(Frame(image.stamp_ns, image.image, pose, known, image.name, image.label))
+        frame = ordered[place]
+        known = known_pose(reference, frame.stamp_ns) if reference else frame.reference
+        frames.append(replace(frame, odometry=pose, reference=known))
     run = Dataset(name, track, skipped, frames)
     # a copy of a run has the notes of the run already
     run.reference, run.notes = reference, tuple(dict.fromkeys((*notes, *jumps)))

@@ -18,7 +18,6 @@ import pickle
 from typing import Any, NamedTuple
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.frame import identity
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import EvaluationError, LocalizationError
 from kbr_localization.evaluation.described import (
@@ -109,10 +108,10 @@ def compare(
             )
     out.mkdir(parents=True, exist_ok=True)
     runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
-    config = vars(kernel_map.filter_config)
-    used = [kernel_map.poses, kernel_map.descriptors[:], config, kernel_map.baselines]
-    digest = hashlib.sha256(pickle.dumps(used)).hexdigest()
-    conditions = [code_state(), digest, [identity(run) for run in test], seed]
+    used = [kernel_map.poses, kernel_map.descriptors[:], vars(kernel_map.filter_config)]
+    frames = [(run.name, f.stamp_ns, f.odometry, f.reference) for run in test for f in run]
+    digest = hashlib.sha256(pickle.dumps([*used, kernel_map.baselines, frames])).hexdigest()
+    conditions = [code_state(), digest, seed]
     light = replace(on_given_descriptors(kernel_map), thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
     found = run_kept('comparing', out / 'trials.jsonl', conditions, work, tasks)

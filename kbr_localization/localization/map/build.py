@@ -14,7 +14,6 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.grow import make_thumbnail
 from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
@@ -69,18 +68,17 @@ class DescribedImage:
 def build_map(
     datasets: Sequence[Dataset],
     vision: VisionConfig | None = None,
-    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    filter_values: Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
 ) -> KernelMap:
     """
     Build a map from runs with reference poses; see `describe_runs` for the other arguments.
 
-    `filter_config`: whole, or single values by name for a configuration that otherwise suits the
-    map (`sensible_config`).
+    `filter_values`: by name, for a configuration that otherwise suits the map (`sensible_config`).
     """
     described = describe_runs(datasets, vision, max_images, seed)
-    return with_suited_config(described, filter_config)
+    return with_suited_config(described, filter_values)
 
 
 def describe_runs(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TYPE_CHECKING
 
 from kbr_localization import se2
-from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.localization.config import sensible_config
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -93,12 +93,8 @@ class SimilarityDecay:
         return replace(self, length=scale * self.length)
 
 
-def with_suited_config(
-    kernel_map: KernelMap, given: KbrConfig | Mapping[str, Any] | None = None
-) -> KernelMap:
+def with_suited_config(kernel_map: KernelMap, given: Mapping[str, Any] | None = None) -> KernelMap:
     """Learn the law of a map; give it the configuration that suits it, but for values given."""
     learnt = replace(kernel_map, decay=SimilarityDecay.of_map(kernel_map))
-    if isinstance(given, KbrConfig):
-        return replace(learnt, filter_config=given)
     suited = sensible_config(learnt.poses, learnt.cameras, learnt.decay_length)
     return replace(learnt, filter_config=replace(suited, **(given or {})))

@@ -17,7 +17,6 @@ from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import SIZE
-from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import describe_runs, transitions
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
@@ -68,7 +67,7 @@ class Mapped(NamedTuple):
 def map_from_odometry(
     datasets: Sequence[Dataset],
     vision: VisionConfig | None = None,
-    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    filter_values: Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
     base: bool = False,
@@ -93,7 +92,7 @@ def map_from_odometry(
     described = describe_runs(runs, vision, None, seed)
     watched = watch(datasets, described)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_config, base)
+    mapped = map_described(described, tracks, watched, filter_values, base)
     if max_images is not None and max_images < len(mapped.kernel_map):
         kept = cover(mapped.kernel_map.poses, max_images, np.random.default_rng(seed))
         return mapped._replace(kernel_map=mapped.kernel_map.subset(kept))
@@ -114,7 +113,7 @@ def map_described(
     described: KernelMap,
     tracks: Sequence[OdometryTrack],
     watched: Watched | None,
-    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    filter_values: Mapping[str, Any] | None = None,
     base: bool = False,
 ) -> Mapped:
     """
@@ -146,7 +145,7 @@ def map_described(
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     notes = [*joined.notes, *joined.corrected.summary(base), *_summary(joined)]
-    return Mapped(with_suited_config(whole, filter_config), tuple(notes))
+    return Mapped(with_suited_config(whole, filter_values), tuple(notes))
 
 
 @dataclass(frozen=True)
