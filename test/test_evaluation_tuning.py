@@ -126,7 +126,7 @@ def test_a_frame_is_covered_by_one_nearby_that_looks_the_same_way_across_the_cut
 
 def test_bad_parameters_are_replaced_by_good_ones_whose_covariance_holds(runs, folds):
     bad = replace(BASE, image_bandwidth=3.0, update_min_d=5.0)
-    better, (result,) = tuned(runs, trials=12, filter_values=bad)
+    better, (result,) = tuned(runs, trials=12, filter_values=vars(bad))
     assert result['score'] < 0.7 * result['default_score']
     for name, value in result['values'].items():
         assert getattr(better.filter_config, name) == value
