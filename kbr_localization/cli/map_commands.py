@@ -44,6 +44,7 @@ def build(
     reading: Reading,
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
+    from kbr_localization.localization.filter.wrong_places import with_statistics
     from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.run_checks import frames_apart
     from kbr_localization.localization.mapping.build import map_from_odometry
@@ -64,6 +65,7 @@ def build(
         else:
             mapped = map_from_odometry(*parts, base=pose_frame is PoseFrame.BASE)
             kernel_map, notes = mapped.kernel_map, list(mapped.notes)
+        kernel_map = with_statistics(kernel_map)
     for note in notes:
         console.note(note)
     for dataset in datasets:

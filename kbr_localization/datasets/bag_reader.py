@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+import functools
+import itertools
 from pathlib import Path
 import threading
 from typing import Any
@@ -59,6 +61,8 @@ class Bag:
     def __init__(self, path: Path) -> None:
         self.path = _storage_of(path)
         self._lock = threading.Lock()
+        self._place: tuple[Topic | None, int, int] = None, 0, 0
+        self._coming: list[Iterator[tuple[Topic, int, Any]]] = []
         self._is_ros1 = self.path.suffix == '.bag'
         self._read = NOETIC.deserialize_ros1 if self._is_ros1 else TYPESTORE.deserialize_cdr
         with self._failures():
@@ -67,7 +71,7 @@ class Bag:
                 load_yaml(self.path / METADATA, most=1 << 26)
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
-            weakref.finalize(self, self._reader.close)
+            weakref.finalize(self, _close, self._reader, self._coming)
             self.topics = [
                 Topic(name, _type_of(info.connections[-1]), info.msgcount)
                 for name, info in sorted(self._reader.topics.items())
@@ -75,34 +79,42 @@ class Bag:
             ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Bag, (self.path,)
+        return _opened, (self.path, id(self))
 
     def messages(
-        self, topics: Sequence[Topic], skipped: Skipped, at_ns: int | None = None
+        self, topics: Sequence[Topic], skipped: Skipped
     ) -> Iterator[tuple[Topic, int, Any]]:
         """
-        Give topic, time of recording in nanoseconds and message; `at_ns`: of this time alone.
+        Give topic, time of recording in nanoseconds and message.
 
         Those that cannot be read are counted in `skipped`.
         """
-        named = {topic.name: topic for topic in topics}
-        wanted = [c for c in self._reader.connections if c.topic in named]
-        span = (None, None) if at_ns is None else (at_ns, at_ns + 1)
-        with self._lock, self._failures():
-            for connection, time_ns, data in self._reader.messages(wanted, *span):
-                topic = named[connection.topic]
-                try:
-                    recorded_ns, message = int(time_ns), self._read(data, topic.message_type)
-                except Exception:
+        with self._failures():
+            for topic, time_ns, message in _records(self._reader, self._read, topics):
+                if message is None:
                     expected = f'expected a {topic.message_type}, got other bytes'
                     skipped.add(f'bad message on {topic.name}', expected)
-                    continue
-                yield topic, recorded_ns, message
+                else:
+                    yield topic, time_ns, message
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
-        """Return the message of a topic that is the `ordinal`-th recorded at one time."""
-        for index, (*_, message) in enumerate(self.messages([topic], Skipped(), time_ns)):
-            if index == ordinal:
+        """
+        Return the message of a topic that is the `ordinal`-th recorded at one time.
+
+        The next ones of the same second are read on from there: finding a place takes the longer
+        the more chunks a bag has, and of a chunk with many messages all are read.
+        """
+        with self._lock, self._failures():
+            before, before_ns, end_ns = self._place
+            if topic != before or not before_ns < time_ns < end_ns:
+                end_ns = time_ns + 10**9
+                self._coming[:] = [_records(self._reader, self._read, [topic], time_ns, end_ns)]
+            self._place = None, 0, 0  # in case of an error
+            readable = (record for record in self._coming[0] if record[2] is not None)
+            coming = itertools.dropwhile(lambda record: record[1] < time_ns, readable)
+            same = itertools.takewhile(lambda record: record[1] == time_ns, coming)
+            for _, _, message in itertools.islice(same, ordinal, None):
+                self._place = topic, time_ns, end_ns
                 return message
         raise DatasetError(f'bag {self.path}: a message of {topic.name} is gone')
 
@@ -127,6 +139,32 @@ class Bag:
                 'that was cut off, `pip install --upgrade rosbags` reads newer bags'
             )
             raise DatasetError(f'cannot read bag {self.path}: {reason}: {remedy}') from error
+
+
+def _records(
+    reader: Any, read: Callable[[Any, str], Any], topics: Sequence[Topic], *span: int
+) -> Iterator[tuple[Topic, int, Any]]:
+    """Give topic, time of recording and message, None where it cannot be read."""
+    named = {topic.name: topic for topic in topics}
+    wanted = [c for c in reader.connections if c.topic in named]
+    for connection, time_ns, data in reader.messages(wanted, *span):
+        topic = named[connection.topic]
+        try:
+            found = topic, int(time_ns), read(data, topic.message_type)
+        except Exception:
+            found = topic, 0, None
+        yield found
+
+
+def _close(reader: Any, coming: list[Iterator[Any]]) -> None:
+    coming.clear()  # no file is closed while it is read
+    reader.close()
+
+
+@functools.lru_cache(16)
+def _opened(path: Path, number: int) -> Bag:
+    """Open a bag that was pickled, once in each process: it may have thousands of chunks."""
+    return Bag(path)
 
 
 def _type_of(connection: Any) -> str:

@@ -10,8 +10,8 @@ the limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
@@ -21,11 +21,15 @@ from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.strata import evidence
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.map.similarity import GramDescriber
+from kbr_localization.progress import report
 from kbr_localization.se2 import FloatArray
+from kbr_localization.workers import run_tasks
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
+Stay = list[tuple[float, float, float]]
+"""What is new, Lambda and c of each image."""
 MEASURED_NOW = (
     'its statistics are missing or those of an earlier version and are measured now, as at every '
     'start; `kbr map measure` writes a map that keeps them'
@@ -55,7 +59,14 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     gram = np.asarray(part.describer.cross_gram(rows, rows), dtype=np.float64)
     numbers = np.arange(len(part), dtype=np.int64)[:, np.newaxis]
     part = replace(part, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
-    return statistics_of([np.array(stay) for stay in _stays(part, config) if stay])
+    centred = part.poses[:, :2] - part.poses[:, :2].mean(axis=0)
+    along = [centred @ axis for axis in np.linalg.svd(centred, full_matrices=False)[2]]
+    sides = [side for x in along for side in (x > np.median(x), x <= np.median(x))]
+    stays: list[Stay] = []
+    for done, found in enumerate(run_tasks(partial(_stays, part, config), sides), start=1):
+        stays += found
+        report('driving each half of the map on the other', done, len(sides))
+    return statistics_of([np.array(stay) for stay in stays if stay])
 
 
 def statistics_of(stays: list[FloatArray]) -> MapStatistics:
@@ -92,35 +103,28 @@ def _reference(stay: FloatArray) -> float:
     return float(brentq(drift, 0.0, highest)) if drift(0.0) > 0.0 > drift(highest) else 0.0
 
 
-def _stays(part: KernelMap, config: KbrConfig) -> Iterator[list[tuple[float, float, float]]]:
-    """Yield what is new, Lambda and c of each stay's images, of halves along both axes."""
-    centred = part.poses[:, :2] - part.poses[:, :2].mean(axis=0)
+def _stays(part: KernelMap, config: KbrConfig, side: NDArray[np.bool_]) -> list[Stay]:
+    """Return the stays on a half of the map of what was driven in the other one, `side` (n,)."""
+    if min(side.sum(), (~side).sum()) < _LEFT:
+        return []
+    half = part.subset(np.flatnonzero(~side))
+    localizer = KernelBayesLocalizer(half, config, np.random.default_rng(0))
+    localizer.statistics = MapStatistics(np.inf, 0.0, 0.0)
+    localizer.most = 0.0
     order = np.lexsort((part.stamps_ns, part.run_index))
-    for axis in np.linalg.svd(centred, full_matrices=False)[2]:
-        position = centred @ axis
-        for side in (position > np.median(position), position <= np.median(position)):
-            if min(side.sum(), (~side).sum()) < _LEFT:
-                continue
-            half = part.subset(np.flatnonzero(~side))
-            localizer = KernelBayesLocalizer(half, config, np.random.default_rng(0))
-            localizer.statistics = MapStatistics(np.inf, 0.0, 0.0)
-            localizer.most = 0.0
-            ends = np.flatnonzero(np.diff(part.run_index[order]) | np.diff(side[order])) + 1
-            for leg in np.split(order, ends):  # until a run ends or enters the other half
-                if side[leg[0]]:
-                    yield from _drive(part, leg, localizer)
+    ends = np.flatnonzero(np.diff(part.run_index[order]) | np.diff(side[order])) + 1
+    legs = np.split(order, ends)  # until a run ends or enters the other half
+    return [stay for leg in legs if side[leg[0]] for stay in _drive(part, leg, localizer)]
 
 
-def _drive(
-    part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer
-) -> list[list[tuple[float, float, float]]]:
+def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> list[Stay]:
     """
     Run a filter over images in sequence, on a half of their map without their places.
 
     A belief that has left that half sees nothing more, so start again. What it saw while it was
     right, at the edge of that half, is no stay at a wrong place.
     """
-    stays: list[list[tuple[float, float, float]]] = []
+    stays: list[Stay] = []
     uncovered, half = _LEFT, localizer.kernel_map
     views = half.describer.cross_gram(part.descriptors[leg], half.descriptors[:])
     poses, views = _interpolated(part, leg, views, localizer.config)
