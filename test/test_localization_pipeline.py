@@ -53,7 +53,7 @@ def test_images_are_loaded_for_updates_only_which_may_be_asked_for(tracker):
 
     for number in range(5):
         if number == 2:
-            tracker.request_update()
+            tracker.localizer.request_update()
         estimate = tracker.process(frame.stamp_ns + number, load, frame.odometry)
         assert estimate.updated == (number in (0, 2))
         after.append(len(loaded))

@@ -5,7 +5,7 @@ import math
 from geometry_msgs.msg import Pose
 from hypothesis import given
 from hypothesis import strategies as st
-from kbr_localization.errors import RosError
+from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest
@@ -40,14 +40,14 @@ def test_yaw_is_taken_from_a_tilted_and_unnormalised_quaternion():
 def test_a_pose_that_is_not_finite_is_refused(bad):
     message = conversions.pose_to_message(np.zeros(3))
     message.position.y = bad
-    with pytest.raises(RosError, match='finite'):
+    with pytest.raises(DatasetError, match='finite'):
         conversions.pose_from_message(message)
 
 
 def test_an_unset_quaternion_is_refused():
     message = Pose()
     message.orientation.w = 0.0
-    with pytest.raises(RosError, match='quaternion'):
+    with pytest.raises(DatasetError, match='quaternion'):
         conversions.pose_from_message(message)
 
 

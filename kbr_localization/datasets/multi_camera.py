@@ -201,16 +201,14 @@ class LazyImages:
         return MultiImage(images)
 
 
-def join_cameras(
-    cameras: Sequence[str], runs: Sequence[Dataset], tolerance: float = TOLERANCE
-) -> Dataset:
+def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
     """
     Join one run for each of several cameras into a run whose images are `MultiImage`s.
 
     Odometry and reference poses come from the first run. Images belong together when their stamps
-    differ by at most `tolerance` seconds. Raises DatasetError when no images belong together.
+    differ by at most `TOLERANCE` seconds. Raises DatasetError when no images belong together.
     """
-    first, synchronizer = runs[0], Synchronizer[Frame](cameras, tolerance)
+    first, synchronizer = runs[0], Synchronizer[Frame](cameras)
     arrivals = [(frame, camera) for camera, run in enumerate(runs) for frame in run]
     arrivals.sort(key=lambda arrival: arrival[0].stamp_ns)
     sets = [synchronizer.add(camera, frame.stamp_ns, frame) for frame, camera in arrivals]
@@ -223,7 +221,7 @@ def join_cameras(
         complete = complete or None not in found
     if not complete:
         raise DatasetError(
-            f'{first.name}: no images of {", ".join(cameras)} within {tolerance} s of each '
+            f'{first.name}: no images of {", ".join(cameras)} within {TOLERANCE} s of each '
             'other: are their stamps of one clock?'
         )
     skipped = {

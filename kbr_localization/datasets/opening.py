@@ -9,12 +9,7 @@ from typing import NamedTuple
 from kbr_localization.datasets import public_formats as public
 from kbr_localization.datasets.cold import CAMERAS, read_cold, SUFFIX
 from kbr_localization.datasets.frame import Dataset, Skipped
-from kbr_localization.datasets.multi_camera import (
-    camera_name,
-    camera_names,
-    join_cameras,
-    TOLERANCE,
-)
+from kbr_localization.datasets.multi_camera import camera_name, camera_names, join_cameras
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
@@ -87,7 +82,6 @@ FORMATS = (
 def open_dataset(
     path: Path | str,
     cameras: Sequence[str] = (),
-    tolerance: float = TOLERANCE,
     odometry_topic: str | None = None,
     reference_topic: str | None = None,
     spacing: float | None = None,
@@ -98,7 +92,7 @@ def open_dataset(
     Open a COLD run, a bag (a folder, or one file of it) or a public dataset's folder.
 
     `cameras`: which ones, by folders of the run, topics of the bag, or names (`camera_name`);
-    with several the images are `MultiImage`s of stamps at most `tolerance` seconds apart. By
+    with several the images are `MultiImage`s of stamps at most `TOLERANCE` seconds apart. By
     default the only one, or the first, or all that a recorded run has. The topics are for a bag
     that has several. `spacing`: metres between the images of a folder without poses.
     `guess`: take the likeliest topics where that is unclear. `odometry_seed`: of the odometry that
@@ -139,7 +133,7 @@ def open_dataset(
     chosen = cameras or _usual_cameras(folders)
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
-    return join_cameras(camera_names(chosen), [open_one(c) for c in chosen], tolerance)
+    return join_cameras(camera_names(chosen), [open_one(c) for c in chosen])
 
 
 def _folder_of(path: Path, camera: str, folders: dict[str, Path]) -> Path:

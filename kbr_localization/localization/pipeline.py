@@ -11,7 +11,6 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
-from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.localizer import check_start, Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
@@ -38,7 +37,6 @@ class Tracker:
         self.used = 0
         self.last_error = ''
         self._odometry: FloatArray | None = None
-        self._update_requested = False
         self._blind = self._doubtful = False
         self._inside = 1.0
 
@@ -59,16 +57,6 @@ class Tracker:
         """Start with no knowledge of the pose."""
         self.localizer.initialize_globally()
         self._odometry = None
-
-    def know_odometry(self, learnt: Calibration | None) -> None:
-        """Hand over what an earlier drive has learnt of the odometry."""
-        if learnt is not None:
-            self.localizer.know_odometry(learnt)
-
-    def request_update(self) -> None:
-        """Let the next image update the belief even if the robot has not moved."""
-        self._update_requested = True
-        self.localizer.request_update()
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """
@@ -99,8 +87,7 @@ class Tracker:
             self.localizer.predict(se2.between(self._odometry, odometry))
         self._odometry = np.array(odometry, dtype=np.float64)
         self.localizer.tell_time(stamp_ns * 1e-9)
-        if self._update_requested or self.localizer.wants_image():
-            self._update_requested = False
+        if self.localizer.wants_image():
             descriptor = self._descriptor(image)
             self._blind = descriptor is None
             if descriptor is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 import re
 from typing import ClassVar
@@ -13,21 +12,6 @@ from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.se2 import FloatArray
 import numpy as np
-
-
-def parse_map_files(entries: Sequence[str]) -> dict[str, str]:
-    """Paths by name of entries `name=path`; raises ConfigurationError for a bad one."""
-    paths: dict[str, str] = {}
-    for entry in entries:
-        name, _, path = (part.strip() for part in entry.partition('='))
-        # a name becomes part of the name of a service
-        if not path or name in paths or not re.fullmatch('[A-Za-z](_?[A-Za-z0-9])*', name):
-            raise ConfigurationError(
-                "parameter 'map_files': expected name=path with different names of letters, "
-                f'digits and single underscores, got {entry!r}'
-            )
-        paths[name] = path
-    return paths
 
 
 @dataclass(frozen=True)
@@ -142,7 +126,22 @@ class NodeConfig(InputConfig, ChangeableConfig):
             raise ConfigurationError(
                 "parameters 'grow_in_place' and 'grow_into' are both set: expected one of them"
             )
-        parse_map_files(self.map_files)
+        _ = self.maps  # refuses bad entries
+
+    @property
+    def maps(self) -> dict[str, str]:
+        """Paths by name of `map_files`."""
+        paths: dict[str, str] = {}
+        for entry in self.map_files:
+            name, _, path = (part.strip() for part in entry.partition('='))
+            # a name becomes part of the name of a service
+            if not path or name in paths or not re.fullmatch('[A-Za-z](_?[A-Za-z0-9])*', name):
+                raise ConfigurationError(
+                    "parameter 'map_files': expected name=path with different names of letters, "
+                    f'digits and single underscores, got {entry!r}'
+                )
+            paths[name] = path
+        return paths
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped, TransformStamped
 from kbr_localization.datasets.tables import floor_pose
-from kbr_localization.errors import DatasetError, RosError
+from kbr_localization.errors import RosError
 from kbr_localization.localization.localizer import is_covariance
 from kbr_localization.ros.buffers import SECOND
 from kbr_localization.se2 import FloatArray
@@ -67,15 +67,8 @@ def pose_to_message(pose: FloatArray) -> Pose:
 
 
 def pose_from_message(message: Pose) -> FloatArray:
-    """
-    Pose (3,) of a message without roll and pitch.
-
-    Raises RosError for a number that is not finite and for a quaternion far from unit length.
-    """
-    try:
-        return floor_pose(message.position, message.orientation)
-    except DatasetError as error:
-        raise RosError(str(error)) from error
+    """Pose (3,) of a message without roll and pitch; raises DatasetError as `floor_pose`."""
+    return floor_pose(message.position, message.orientation)
 
 
 def covariance_from_message(covariance: Any) -> FloatArray:
@@ -116,7 +109,7 @@ def transform_message(
 
 
 def pose_from_transform(message: TransformStamped) -> FloatArray:
-    """Pose (3,) of a frame in another one; raises RosError as `pose_from_message`."""
+    """Pose (3,) of a frame in another one; raises DatasetError as `floor_pose`."""
     move, pose = message.transform.translation, Pose(orientation=message.transform.rotation)
     pose.position.x, pose.position.y = move.x, move.y
     return pose_from_message(pose)

@@ -15,7 +15,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
-from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import Added, Coverage, Feed, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.config import InputConfig
@@ -144,7 +144,7 @@ class TransformListener:
             try:
                 link = (parent.lstrip('/'), stamp_ns, conversions.pose_from_transform(transform))
                 self.links[child.lstrip('/')] = link
-            except RosError as error:
+            except DatasetError as error:
                 self._log('warning', f'transform not used: {parent} to {child}: {error}')
         for callback in self.callbacks:
             callback()
@@ -192,7 +192,7 @@ class OdometrySource:
         self.parent = message.header.frame_id.lstrip('/')
         try:
             pose = conversions.pose_from_message(message.pose.pose)
-        except RosError as error:
+        except DatasetError as error:
             self._session.odometry_counts['not usable'] += 1
             self.unused, self.why_unused = self.unused + 1, str(error)
             self._log('warning', f'odometry not used: {error}')

@@ -12,7 +12,6 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.diagnostics import Reporter
 from kbr_localization.ros.inputs import Inputs, TransformListener
 from kbr_localization.ros.maps import GrowingMap, MapInUse, read_map
@@ -147,11 +146,11 @@ class Localization:
     def _first_map(self, saved: SavedPose | None) -> MapInUse:
         """Read the map that the robot was on a moment ago, or the one of the parameters."""
         config, log = self.settings.config, self._log
-        known = parse_map_files(config.map_files)
-        if saved is not None and saved.map_name in known and saved.map_name != config.map_file:
-            log('info', f'going on with map {saved.map_name}, where the robot was last')
+        last = saved.map_name if saved else ''
+        if last in config.maps and last != config.map_file:
+            log('info', f'going on with map {last}, where the robot was last')
             try:
-                return read_map(saved.map_name, config, log)
+                return read_map(last, config, log)
             except KbrError as error:
                 log('error', f'not going on there: {error}')
         return read_map(config.map_file, config, log)

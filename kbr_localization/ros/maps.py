@@ -29,7 +29,7 @@ from kbr_localization.localization.map.grow import (
     with_images,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros.config import NodeConfig, parse_map_files
+from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.session import Answer
 from kbr_localization.vision.describer import missing_cameras
 import numpy as np
@@ -60,7 +60,7 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     ConfigurationError when none is named or it is of other cameras than `image_topics`, and
     MapError when it cannot be read.
     """
-    paths = parse_map_files(config.map_files)
+    paths = config.maps
     name = wanted or next(iter(paths), '')
     if not name:
         raise ConfigurationError(

@@ -19,7 +19,6 @@ from kbr_localization.errors import KbrError, LocalizationError, MapError, RosEr
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import check_start
 from kbr_localization.ros import conversions
-from kbr_localization.ros.config import parse_map_files
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import MapInUse
@@ -70,7 +69,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             create(set_initial_pose, 'set_initial_pose', self._set_initial_pose)
         # rclpy holds the group of a callback that awaits: the node's own would block all others
         group = ReentrantCallbackGroup()
-        for name in ('', *parse_map_files(self.settings.config.map_files)):
+        for name in ('', *self.settings.config.maps):
             service = f'~/load_map/{name}' if name else '~/load_map'
             create(Trigger, service, partial(self._load_map, name), callback_group=group)
 
@@ -186,7 +185,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
             session = self._configured().session
-            session.request(session.tracker.request_update)
+            session.request(session.tracker.localizer.request_update)
         else:
             self.log('warning', 'an update asked for, but the node is not active')
         return response
@@ -285,9 +284,9 @@ def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]
     return future
 
 
-def main(args: list[str] | None = None) -> int:
+def main() -> int:
     """Run the localization node."""
-    return run_program(_run, args)
+    return run_program(_run)
 
 
 def _run(stop: threading.Event) -> None:

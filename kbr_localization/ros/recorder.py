@@ -30,7 +30,7 @@ from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.datasets.tracks import FEWEST
-from kbr_localization.errors import ConfigurationError, DatasetError, RosError
+from kbr_localization.errors import ConfigurationError, DatasetError, KbrError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import (
@@ -363,7 +363,7 @@ class RecorderNode(ParameterNode):
                 deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
                 posed = posed.pose
             pose = conversions.pose_from_message(posed)
-        except RosError as error:
+        except KbrError as error:
             self.session.poses_dropped['not usable'] += 1
             self._log('warning', f'pose not used: {error}')
             return
@@ -407,9 +407,9 @@ class RecorderNode(ParameterNode):
         ]
 
 
-def main(args: list[str] | None = None) -> int:
+def main() -> int:
     """Run the recorder node."""
-    return run_program(_run, args)
+    return run_program(_run)
 
 
 def _run(stop: threading.Event) -> None:

@@ -62,7 +62,7 @@ def ros_context(args: list[str] | None = None) -> Iterator[Stop]:
         rclpy.try_shutdown()
 
 
-def run_program(body: Callable[[Stop], None], args: list[str] | None = None) -> int:
+def run_program(body: Callable[[Stop], None]) -> int:
     """
     Run a node's body, which ends when its event is set; return the process's exit code.
 
@@ -71,7 +71,7 @@ def run_program(body: Callable[[Stop], None], args: list[str] | None = None) -> 
     # keep imported objects out of garbage collections, which would take 30 ms each
     gc.freeze()
     try:
-        with ros_context(args) as stop:
+        with ros_context() as stop:
             body(stop)
     except KeyboardInterrupt:
         return 0

@@ -133,7 +133,8 @@ class Session(Feed):
     def forget_belief(self) -> None:
         """Restart at the next image from the first source that has a pose."""
         self.tracker = self._make_tracker()
-        self.tracker.know_odometry(self._learnt)
+        if self._learnt is not None:
+            self.tracker.localizer.know_odometry(self._learnt)
         self.has_belief, self.last = False, None
 
     def replace_tracker(self) -> None:

@@ -129,6 +129,10 @@ class MapLocalizer(Localizer):
         """Whether the robot has moved enough since the last update, or there was none."""
         return self.gate.due()
 
+    def request_update(self) -> None:
+        """Let the next image update the belief even if the robot has not moved."""
+        self.gate.open()
+
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move the belief by an increment (3,)."""
         self.gate.add(odometry_increment)
