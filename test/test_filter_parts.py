@@ -28,7 +28,7 @@ from kbr_localization.localization.filter.strata import (
     Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
-from kbr_localization.localization.map.decay import SimilarityDecay, with_suited_config
+from kbr_localization.localization.map.decay import DecayOfRun, SimilarityDecay, with_suited_config
 from kbr_localization.localization.map.similarity import Similarity
 from map_helpers import map_along, random_poses, straight
 import numpy as np
@@ -376,7 +376,19 @@ def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
     ids=['drives', 'stands', 'wheels spin', 'odometry frozen'],
 )
 def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong):
-    assert (log_ratio(LAW, value, metres, 0.0, gain=1.0) > 0.0) == wrong
+    assert (log_ratio(LAW, value, metres, 0.0) > 0.0) == wrong
+
+
+def test_the_law_of_a_run_is_learnt_from_pairs_that_agree_with_the_odometry():
+    rng, of_run = np.random.default_rng(0), SimilarityDecay(0.5, 0.7, 0.8, 0.1)
+    learnt, misled = DecayOfRun(LAW), DecayOfRun(LAW)
+    for d, a in rng.uniform(0.0, [0.5, 0.4], (300, 2)):
+        mean, sd = of_run.moments(d, a)
+        learnt.learn(rng.normal(mean, sd), d, a, right=1.0)
+        misled.learn(0.9, d, a, right=0.0)
+    assert learnt.law.moments(0.3, 0.2)[0] == pytest.approx(of_run.moments(0.3, 0.2)[0], abs=0.03)
+    assert learnt.law.length < LAW.length and learnt.law.angle > LAW.angle
+    assert misled.law.moments(0.3, 0.2)[0] == pytest.approx(LAW.moments(0.3, 0.2)[0], abs=0.02)
 
 
 def test_images_of_the_map_in_their_order_are_a_right_odometry():

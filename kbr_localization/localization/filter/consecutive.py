@@ -15,7 +15,7 @@ from collections import deque
 import functools
 
 from kbr_localization import se2
-from kbr_localization.localization.map.decay import SimilarityDecay
+from kbr_localization.localization.map.decay import DecayOfRun, SimilarityDecay
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -34,7 +34,7 @@ class ConsecutiveImages:
     The last images and where the odometry has them; `probability` that it is wrong now.
 
     An image that differs from the mean of the map more than the map's images do (a white wall)
-    tells nothing. The similarity of this run's images relative to the map's is learnt.
+    tells nothing. The law of this run's images is learnt from those that agree with the odometry.
     `repeated`: whether the last image equals an earlier one bit for bit although the robot has
     moved: the camera is stuck.
     """
@@ -46,8 +46,8 @@ class ConsecutiveImages:
     def forget(self) -> None:
         """Begin a drive."""
         self._last: deque[tuple[FloatArray, np.ndarray, float]] = deque(maxlen=8)
-        self.probability, self._gain, self._weight = 0.0, 1.0, 20.0
-        self.repeated = False
+        self.probability, self.repeated = 0.0, False
+        self._of_run: DecayOfRun | None = None
 
     @functools.cached_property
     def law(self) -> SimilarityDecay | None:
@@ -62,14 +62,17 @@ class ConsecutiveImages:
 
     def update(self, image: np.ndarray, pose: FloatArray, seconds: float) -> None:
         """Take in a descriptor (d,) from an odometry pose (3,), seconds after the last one."""
-        centring, law = self._map.centring, self.law
+        centring = self._map.centring
         mean = float(centring.with_references(image).mean())
         poses = np.array([one for one, *_ in self._last]).reshape(-1, 3)
         d, a = se2.magnitude(se2.between(poses, pose))
         moved = np.maximum(d, a) > 0.01
         others = [other for (_, other, _), far in zip(self._last, moved, strict=True) if far]
         self.repeated = any(np.array_equal(image, other) for other in others)
-        if self._last and law is not None:
+        if self._of_run is None and self.law is not None:
+            self._of_run = DecayOfRun(self.law)
+        if self._last and self._of_run is not None:
+            law = self._of_run.law
             u = law.distance(d, a)
             standing = np.flatnonzero(u <= STANDING)
             n = int(standing[0]) if standing.size else -1
@@ -79,37 +82,27 @@ class ConsecutiveImages:
             ratio = 0.0
             if plain:
                 value = centring.between(np.stack([image, other]), means)
-                ratio = log_ratio(law, value, d[n], a[n], self._gain)
-                self._learn(law, value, float(u[n]), ratio)
+                ratio = log_ratio(law, value, d[n], a[n])
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
             odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
+            if plain and u[n] > STANDING:
+                self._of_run.learn(value, d[n], a[n], 1.0 - self.probability)
         self._last.append((pose, np.array(image), mean))
 
-    def _learn(self, law: SimilarityDecay, value: float, u: float, ratio: float) -> None:
-        """Learn how similar the images of this run are, from pairs that are likely right."""
-        if u > STANDING:
-            right = 1.0 / (1.0 + np.exp(ratio))
-            size = law.top * np.exp(-u)
-            self._weight = min(self._weight + right, 60.0)
-            step = right / self._weight * size * (value - self._gain * size)
-            self._gain = float(np.clip(self._gain + step / (size * size + 0.02), 0.4, 1.5))
 
-
-def log_ratio(law: SimilarityDecay, value: float, d: float, a: float, gain: float) -> float:
+def log_ratio(law: SimilarityDecay, value: float, d: float, a: float) -> float:
     """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
-    u, sd, top = float(law.distance(d, a)), law.spread, gain * law.top
+    u, sd, top = float(law.distance(d, a)), law.spread, law.top
     # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
     low = np.array([top - sd, 0.0, 0.4 * top])
     high = np.array([max(1.0, top + sd), top, top])
     densities = (ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low)
     stopped, anyhow, hidden = densities
-    # what a turn brings into view is anything
-    wide = sd * np.hypot(1.0, 4.0 * a)
-    error = (value - top * np.exp(-u)) / wide
-    moving = np.exp(-0.5 * error**2) / (wide * np.sqrt(2.0 * np.pi))
+    expected, wide = law.moments(d, a)
+    moving = np.exp(-0.5 * ((value - expected) / wide) ** 2) / (wide * np.sqrt(2.0 * np.pi))
     stands = np.exp(-((u / STANDING) ** 2))
     right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving
     wrong, outlier = 0.5 * (stopped + anyhow), OUTLIERS / 1.5  # k~ is from -0.5 to 1
