@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 RUN_SD, RUN_PAIRS = 0.3, 50.0
-"""Standard deviation of a run's log top, log length, log angle; pairs that these are learnt from."""
+"""Standard deviation of log top, log length and log angle of a run; pairs that it remembers."""
 
 
 @dataclass(frozen=True)
