@@ -18,9 +18,10 @@ class Trajectory:
     Stamped poses with what the localizer said about them.
 
     `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. `covariances`: (n, 3, 3) or
-    None. `confidences`: (n,) or None. `statuses`: n words or empty. `updated`: (n,) bool or None.
-    `seconds`: (n,) time spent on each frame or None. `skipped`: frames left out, by reason.
-    `last_error`: what was wrong with the last image that could not be used.
+    None. `confidences`: (n,) or None. `statuses`: n words or empty, `reasons`: the numbers behind
+    each, by name, or empty. `updated`: (n,) bool or None. `seconds`: (n,) time spent on each frame
+    or None. `skipped`: frames left out, by reason. `last_error`: what was wrong with the last
+    image that could not be used.
     """
 
     stamps_ns: StampArray
@@ -28,6 +29,7 @@ class Trajectory:
     covariances: FloatArray | None = None
     confidences: FloatArray | None = None
     statuses: tuple[str, ...] = ()
+    reasons: tuple[dict[str, float], ...] = ()
     updated: np.ndarray | None = None
     seconds: FloatArray | None = None
     skipped: dict[str, int] = field(default_factory=dict)

@@ -148,6 +148,7 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
         poses=record.reference.poses + np.array([0.3, 0.4, np.radians(10.0)]),
         covariances=covariances,
         seconds=np.full(count, 0.025),
+        reasons=({'evidence': 1.5}, *({},) * (count - 1)),
     )
     reference = Trajectory(record.reference.stamps_ns[1:], record.reference.poses[1:])
     data = run_data(
@@ -157,7 +158,6 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
             reference=reference,
             errors=run_errors(reference, trajectory),
             beliefs=(np.array([[1.0, 2.0, 3.0]]),) * count,
-            reasons=({'evidence': 1.5}, *({},) * (count - 1)),
         )
     )
     data = json.loads(script_json(data))

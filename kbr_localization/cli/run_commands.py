@@ -56,26 +56,20 @@ def localize(
     if method == 'kbr' and kernel_map.statistics is None:
         console.note(f'{map_file}: {MEASURED_NOW}')
     dataset = reading.open_for(kernel_map, map_file, run)
-    wrong: list[float] = []
-
-    def observe(_: Any, estimate: Any) -> None:
-        wrong.append(estimate.diagnostics.get('odometry_wrong', 0.0))
-
     with terminal_progress():
-        trajectory = pipeline.localize(kernel_map, dataset, method, init.value, seed, observe)
+        trajectory = pipeline.localize(kernel_map, dataset, method, init.value, seed)
     write_detailed(out, trajectory)
-    _note_localized(out, kernel_map, dataset, trajectory, wrong)
+    _note_localized(out, kernel_map, dataset, trajectory)
 
 
-def _note_localized(
-    out: Path, kernel_map: Any, dataset: Any, trajectory: Any, wrong: list[float]
-) -> None:
+def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -> None:
     """Print what was left out, how many frames were localized, and why if few were."""
     from kbr_localization.evaluation.trial import contradictions, why_not_localized
 
     console.note_skipped(trajectory.skipped, trajectory.last_error)
     count, frames = trajectory.statuses.count('localized'), len(trajectory)
     console.note(f'{out}: {frames} poses, localized at {count} of them ({count / frames:.0%})')
+    wrong = [told.get('odometry_wrong', 0.0) for told in trajectory.reasons]
     for text, _ in contradictions(dataset, wrong):
         console.note(f'warning: {text}')
     if why := why_not_localized(kernel_map, dataset, trajectory):
@@ -194,8 +188,7 @@ def report(
     with terminal_progress():
         record = record_run(kernel_map, dataset, method, init.value)
     write_page(out, run_data(record))
-    wrong = [told.get('odometry_wrong', 0.0) for told in record.reasons]
-    _note_localized(out, kernel_map, dataset, record.trajectory, wrong)
+    _note_localized(out, kernel_map, dataset, record.trajectory)
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')

@@ -56,9 +56,9 @@ class RunRecord:
     A localized run.
 
     `errors`: None for a run without reference poses. `beliefs`: for every frame, poses (k, 3)
-    drawn from the belief, for localizers that have one. `reasons`: for every frame, the numbers
-    behind the status. `worst`: numbers of the frame with the largest error and of others that are
-    not good, apart from each other. `pairs`: images of these and others, by frame number.
+    drawn from the belief, for localizers that have one. `worst`: numbers of the frame with the
+    largest error and of others that are not good, apart from each other. `pairs`: images of these
+    and others, by frame number.
     """
 
     kernel_map: KernelMap
@@ -68,7 +68,6 @@ class RunRecord:
     reference: Trajectory
     errors: RunErrors | None
     beliefs: list[FloatArray]
-    reasons: list[dict[str, float]]
     worst: list[int]
     pairs: dict[int, ImagePair]
 
@@ -82,11 +81,9 @@ def record_run(
 ) -> RunRecord:
     """Localize a run and keep what happened; raises what `localize` raises."""
     beliefs: list[FloatArray] = []
-    reasons: list[dict[str, float]] = []
 
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
         beliefs.append(localizer.particles(60))
-        reasons.append(dict(estimate.diagnostics))
 
     trajectory = localize(kernel_map, dataset, method, init, seed, observe)
     reference = reference_trajectory(dataset)
@@ -97,7 +94,7 @@ def record_run(
     for number in tracked('looking up best matches', pictured):
         with suppress(DatasetError, VisionError):  # a broken image has no picture
             pairs[number] = best_match(kernel_map, dataset[number])
-    found = trajectory, reference, errors, beliefs, reasons, worst, pairs
+    found = trajectory, reference, errors, beliefs, worst, pairs
     return RunRecord(kernel_map, dataset, method, *found)
 
 
@@ -211,7 +208,7 @@ def _frame_data(record: RunRecord) -> dict[str, Any]:
         truth[known] = record.reference.poses
     variance = np.linalg.eigvalsh(trajectory.covariances[:, :2, :2])[:, -1]
     stated = (variance > 0) & (variance < UNKNOWN_VARIANCE)
-    names = sorted({name for reasons in record.reasons for name in reasons})
+    names = sorted({name for reasons in trajectory.reasons for name in reasons})
     return {
         'seconds': (trajectory.stamps_ns - trajectory.stamps_ns[0]) * 1e-9,
         'poses': trajectory.poses,
@@ -223,7 +220,7 @@ def _frame_data(record: RunRecord) -> dict[str, Any]:
         'status': trajectory.statuses,
         'updated': trajectory.updated,
         'beliefs': [points[:, :2] for points in record.beliefs],
-        'reasons': {name: [r.get(name) for r in record.reasons] for name in names},
+        'reasons': {name: [r.get(name) for r in trajectory.reasons] for name in names},
     }
 
 
@@ -367,7 +364,7 @@ def write_recording(path: str | Path, record: RunRecord) -> None:
             stream.log('plan/pose', arrows(trajectory.poses[[number]], teal))
             belief = record.beliefs[number][:, :2] * flip
             stream.log('plan/belief', rr.Points2D(belief, colors=[violet], radii=0.06))
-            series = {f'diagnostics/{key}': x for key, x in record.reasons[number].items()}
+            series = {f'diagnostics/{key}': x for key, x in trajectory.reasons[number].items()}
             if trajectory.confidences is not None:
                 series['confidence'] = trajectory.confidences[number]
             if errors is not None and stamp in known:

@@ -303,7 +303,7 @@ def _advice_of_failures(record: RunRecord) -> Iterator[Advice]:
             'alike, or reference poses are wrong; drive there again for the map',
             poses[wrong],
         )
-    odometry_wrong = [told.get('odometry_wrong', 0.0) for told in record.reasons]
+    odometry_wrong = [told.get('odometry_wrong', 0.0) for told in record.trajectory.reasons]
     yield from contradictions(record.dataset, odometry_wrong)
     if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
         yield f'seldom localized: {why}', poses[~said]

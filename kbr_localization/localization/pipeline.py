@@ -163,6 +163,7 @@ def localize(
         covariances=np.array([estimate.covariance for estimate in estimates]),
         confidences=np.array([estimate.confidence for estimate in estimates]),
         statuses=tuple(estimate.status for estimate in estimates),
+        reasons=tuple(estimate.diagnostics for estimate in estimates),
         updated=np.array([estimate.updated for estimate in estimates]),
         seconds=np.array(seconds),
         skipped=dict(Counter(dataset.skipped) + tracker.skipped),

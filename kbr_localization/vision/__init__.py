@@ -13,6 +13,6 @@ class in `local_descriptors`, with a line in `local_descriptor` of `pyramid_desc
 
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.describer import Describer
-from kbr_localization.vision.factory import describer_from_state, fit_cameras, fit_describer
+from kbr_localization.vision.factory import describer_from_state, fit_describer
 
-__all__ = ['Describer', 'VisionConfig', 'describer_from_state', 'fit_cameras', 'fit_describer']
+__all__ = ['Describer', 'VisionConfig', 'describer_from_state', 'fit_describer']

@@ -39,14 +39,25 @@ def fit_describer(
     config: VisionConfig,
     images: Sequence[LoadableImage],
     rng: np.random.Generator,
+    cameras: Sequence[str] = (),
 ) -> Describer:
     """
     Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
 
     A few hundred images spread over the runs are enough, or functions that load them. Images that
     cannot be read, or of an uncommon size, are left out. The same images and generator give the
-    same describer, whoever the workers are. Raises VisionError for no images or a bad one.
+    same describer, whoever the workers are. `cameras`: names of several, each of which has an
+    image in each of `images`. Raises VisionError for no images or a bad one.
     """
+    if cameras:
+        describers = []
+        for index, camera in enumerate(cameras):
+            own = [functools.partial(_load_camera, image, index) for image in images]
+            projection = 'omnidirectional' if camera == OMNI else config.projection
+            describers.append(
+                fit_describer(dataclasses.replace(config, projection=projection), own, rng)
+            )
+        return MultiCameraDescriber(cameras, describers)
     preparation, describer = Preparation.fit(config, images), DESCRIBERS[config.descriptor]
     learnt = read_network(config) if config.descriptor in (LEARNED, 'onnx') else {}
     if describer is PyramidDescriber:
@@ -83,26 +94,6 @@ def describer_from_state(state: State) -> Describer:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'
         ) from error
-
-
-def fit_cameras(
-    config: VisionConfig,
-    cameras: Sequence[str],
-    images: Sequence[Any],
-    rng: np.random.Generator,
-) -> MultiCameraDescriber:
-    """
-    Learn a describer for each of several cameras; see `fit_describer`.
-
-    `images`: tuples with an image for each camera, or functions that load them.
-    """
-    describers = []
-    for index, camera in enumerate(cameras):
-        own = [functools.partial(_load_camera, image, index) for image in images]
-        projection = 'omnidirectional' if camera == OMNI else config.projection
-        camera_config = dataclasses.replace(config, projection=projection)
-        describers.append(fit_describer(camera_config, own, rng))
-    return MultiCameraDescriber(cameras, describers)
 
 
 def _load_camera(images: Any, index: int) -> Image:

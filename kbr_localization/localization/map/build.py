@@ -30,7 +30,6 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import (
     Describer,
     describer_from_state,
-    fit_cameras,
     fit_describer,
     VisionConfig,
 )
@@ -91,11 +90,11 @@ def describe_runs(
     """
     Make a map, with the default configuration, of runs with reference poses.
 
-    Runs of several cameras (`join_cameras`) give a map of
-    those cameras, with the images of moments at which all of them have one. `max_images` keeps
-    that many images, chosen to cover the runs. `describer`: that of another map, else one is
-    learnt. A frame without a reference pose or with an image that cannot be read is left out and
-    counted in its dataset's `skipped`. Raises MapError when no image is left.
+    Runs of several cameras (`join_cameras`) give a map of those cameras, with the images of
+    moments at which all of them have one. `max_images` keeps that many images, chosen to cover the
+    runs. `describer`: that of another map, else one is learnt. A frame without a reference pose or
+    with an image that cannot be read is left out and counted in its dataset's `skipped`. Raises
+    MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
     cameras = _cameras(datasets)
@@ -107,11 +106,7 @@ def describe_runs(
     if describer is None:
         spread = np.linspace(0, len(frames) - 1, min(len(frames), VOCABULARY_IMAGES))
         images = [frame.image for frame in frames[np.unique(spread.astype(int))]]
-        config = vision or VisionConfig()
-        if cameras:
-            describer = fit_cameras(config, cameras, images, rng)
-        else:
-            describer = fit_describer(config, images, rng)
+        describer = fit_describer(vision or VisionConfig(), images, rng, cameras)
     images = [frame.image for frame in frames]
     described = describe_images(describer, images, 'describing images', thumbnails=True)
     runs = [datasets[run] for run in posed['run_index'][chosen]]
