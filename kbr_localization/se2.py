@@ -152,8 +152,13 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
     Raises KbrError when a query lies outside of the trajectory's time span.
     """
     track, query = np.asarray(poses, dtype=np.float64), np.asarray(query_ns, dtype=np.int64)
-    if stamps_ns.size == 0 or np.any(query < stamps_ns[0]) or np.any(query > stamps_ns[-1]):
-        raise KbrError(_outside_message(stamps_ns, query))
+    if stamps_ns.size == 0:
+        raise KbrError('cannot interpolate an empty trajectory: give at least one stamped pose')
+    if np.any(query < stamps_ns[0]) or np.any(query > stamps_ns[-1]):
+        raise KbrError(
+            f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside of the '
+            f'trajectory, which spans [{stamps_ns[0] * 1e-9:.3f}, {stamps_ns[-1] * 1e-9:.3f}] s'
+        )
     after = np.clip(np.searchsorted(stamps_ns, query), 1, max(1, stamps_ns.size - 1))
     after = np.minimum(after, stamps_ns.size - 1)
     before = np.maximum(after - 1, 0)
@@ -174,12 +179,3 @@ def travelled(poses: FloatArray) -> FloatArray:
     """
     steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
     return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])
-
-
-def _outside_message(stamps_ns: StampArray, query: NDArray[np.int64]) -> str:
-    if stamps_ns.size == 0:
-        return 'cannot interpolate an empty trajectory: give at least one stamped pose'
-    return (
-        f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside of the '
-        f'trajectory, which spans [{stamps_ns[0] * 1e-9:.3f}, {stamps_ns[-1] * 1e-9:.3f}] s'
-    )

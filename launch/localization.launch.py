@@ -46,8 +46,7 @@ def nodes(values):
     )
     if values['map']:
         yield from map_server_nodes(values)
-    if not respawn:
-        yield launching.ends_with_failure(node)
+    yield launching.ends_with_failure(node, respawn)
     yield Node(
         package='rviz2',
         executable='rviz2',

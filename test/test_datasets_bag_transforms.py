@@ -24,6 +24,8 @@ OF_R1 = (
     transforms('map', 'r1/odom', [CORRECTION] * 9, every=SECOND // 2),
     transforms('r1/odom', 'r1/base_link', DRIVEN),
     transforms('map', 'r1/camera', [CORRECTION] * 9),
+    transforms('r1/laser_odom', 'r1/base_link', DRIVEN),
+    transforms('r1/base_link', 'r1/odom', DRIVEN),
 )
 
 
@@ -56,9 +58,8 @@ def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
 
 
 def test_transforms_that_were_sent_before_the_clock_of_a_simulation_came_are_left_out(tmp_path):
-    way = transforms('odom', 'base', [(9.0, 0, 0)], start=0) * 3
-    way += transforms('odom', 'base', DRIVEN)
-    laser = transforms('base', 'laser', [(0.1, 0, 0)], '/tf_static', start=0)
+    way = transforms('odom', 'base_footprint', [(9.0, 0, 0)], start=0) * 3 + BASE
+    laser = transforms('base_footprint', 'laser', [(0.1, 0, 0)], '/tf_static', start=0)
     by_computer = 1_700_000_000 * SECOND
     late = [(topic, message, by_computer + i) for i, (topic, message, _) in enumerate(way)]
     run = open_dataset(bag(tmp_path / 'bag', images(1), laser, late))
@@ -85,20 +86,19 @@ def test_a_topic_of_poses_is_preferred_unless_tf_is_asked_for(tmp_path):
     assert run.sources[2] == 'reference poses on /tf (map -> base)'
 
 
-LATE = (
+WITHOUT_OVERLAP = (
     transforms('odom', 'base_link', DRIVEN),
     transforms('map', 'odom', [CORRECTION] * 3, start=99 * SECOND),
 )
 
 
-@pytest.mark.parametrize('sent', [LATE[:1], LATE])
+@pytest.mark.parametrize('sent', [WITHOUT_OVERLAP[:1], WITHOUT_OVERLAP])
 def test_what_may_hold_the_reference_is_named_where_nothing_does(tmp_path, sent):
-    """Transforms that do not overlap in time hold no reference."""
     path = bag(tmp_path / 'bag', drive(), images(), *sent)
     run = open_dataset(path)
     assert [frame.reference for frame in run] == [None] * len(run)
-    for word in ('PoseWithCovarianceStamped', '--reference-topic', 'map -> base_link on /tf'):
-        assert word in run.sources[2]
+    named = ('PoseWithCovarianceStamped', '--reference-topic', 'map -> base_link on /tf')
+    assert all(word in run.sources[2] for word in named)
     with pytest.raises(DatasetError, match=r'no reference poses in bag .*map -> base_link on /tf'):
         open_dataset(path, reference_topic='/tf')
     with pytest.raises(DatasetError, match=r'no odometry in bag .*odom -> base_link on /tf'):

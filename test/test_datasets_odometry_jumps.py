@@ -78,15 +78,15 @@ def test_a_driver_that_was_started_again_near_its_origin_is_told_by_the_pause(se
     assert notes and 'jumped once' in notes[0]
 
 
-@pytest.mark.parametrize('count', [1, 2])
-def test_a_pose_that_was_sent_by_mistake_is_left_out(count):
-    track = winding()
+@pytest.mark.parametrize('strays', [[HALF], [HALF, HALF + 1], np.s_[1::2]])
+def test_poses_of_another_driver_are_left_out(strays):
+    """Two that were sent by mistake, or one by turns for the whole drive."""
+    track, kept = winding(), np.delete(np.arange(2 * HALF), strays)
     poses = track.poses.copy()
-    after = HALF + count
-    poses[HALF:after] += [50.0, 0.0, 0.0]
-    cleaned, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
-    assert notes == (f'poses of the odometry that do not continue it, left out: {count}',)
-    kept = np.concatenate([np.arange(HALF), np.arange(after, 2 * HALF)])
+    poses[strays] += [50.0, 0.0, 0.0]
+    cleaned, (note,) = without_jumps(OdometryTrack(track.stamps_ns, poses))
+    left_out = 2 * HALF - len(kept)
+    assert note == f'poses of the odometry that do not continue it, left out: {left_out}'
     np.testing.assert_array_equal(cleaned.stamps_ns, track.stamps_ns[kept])
     np.testing.assert_allclose(cleaned.poses, track.poses[kept])
 

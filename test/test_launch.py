@@ -83,6 +83,7 @@ def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
     [
         ({'run': '/no/such/run'}, 'player_node-1 ended with exit code 2'),
         ({'map_file': '/no.h5', 'exit_at_end': 'false'}, 'localization_node-2 ended with exit'),
+        ({'map_file': '/no.h5', 'use_respawn': 'true'}, 'localization_node-2 ended with exit'),
         ({'map': 'office.h5'}, 'give the map of images as map_file'),
         ({'params_file': '/no.yaml'}, "params_file: expected a YAML file, got '/no.yaml'"),
     ],
@@ -124,8 +125,7 @@ def test_the_map_server_goes_by_the_clock_that_is_given(localize, monkeypatch, t
         for path in (program, known):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        show = 'echo "$@"; for file; do cat "$file" 2>/dev/null; done; echo the end'
-        program.write_text(f'#!/bin/sh\n{show}\n')
+        program.write_text('#!/bin/sh\necho "$@"; cat -- "$@" 2>/dev/null; echo the end\n')
         program.chmod(0o755)
     (tmp_path / 'grid.yaml').touch()
     file = tmp_path / 'nav2.yaml'

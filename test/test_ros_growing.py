@@ -175,8 +175,8 @@ def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy,
     (tmp_path / 'taken').write_text('a file, no folder')
     growing = Growing(tiny_world_copy, grow_into=str(tmp_path / 'taken'))
     growing.drive(0.0, 4.0)
-    growing.map.save()
-    assert 'are not written yet' in growing.map.failure
+    growing.map.close()
+    assert growing.told[1:] == [growing.map.failure] and 'are not written' in growing.told[1]
     growing.drive(4.0, 6.0)
     (tmp_path / 'taken').unlink()
     growing.map.save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,15 +69,14 @@ class Bag:
         with self._failures():
             if self.path.is_dir():
                 # rosbags expands aliases without bound
-                load_yaml(self.path / METADATA, most=1 << 26)
+                load_yaml(self.path / METADATA, most=1 << 22)
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, _close, self._reader, self._coming)
-            self.topics = [
-                Topic(name, _type_of(info.connections[-1]), info.msgcount)
-                for name, info in sorted(self._reader.topics.items())
-                if info.msgcount
-            ]
+            counts = Counter[tuple[str, str]]()
+            for connection in self._reader.connections:
+                counts[connection.topic, _type_of(connection)] += connection.msgcount
+            self.topics = [Topic(*key, count) for key, count in sorted(counts.items()) if count]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (self.path, id(self))
@@ -87,15 +87,19 @@ class Bag:
         """
         Give topic, time of recording in nanoseconds and message.
 
-        Those that cannot be read are counted in `skipped`.
+        Those that cannot be read, or are counted but not there, are counted in `skipped`.
         """
+        left = Counter({topic: topic.count for topic in topics})
         with self._failures():
             for topic, time_ns, message in _records(self._reader, self._read, topics):
+                left[topic] -= 1
                 if message is None:
                     expected = f'expected a {topic.message_type}, got other bytes'
                     skipped.add(f'bad message on {topic.name}', expected)
                 else:
                     yield topic, time_ns, message
+        for topic, number in left.items():
+            skipped.add(f'message missing on {topic.name}', number=max(number, 0))
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
         """
@@ -145,10 +149,11 @@ def _records(
     reader: Any, read: Callable[[Any, str], Any], topics: Sequence[Topic], *span: int
 ) -> Iterator[tuple[Topic, int, Any]]:
     """Give topic, time of recording and message, None where it cannot be read."""
-    named = {topic.name: topic for topic in topics}
-    wanted = [c for c in reader.connections if c.topic in named]
+    named = {(topic.name, topic.message_type): topic for topic in topics}
+    wanted = [c for c in reader.connections if (c.topic, _type_of(c)) in named]
+    topic_of = {c.id: named[c.topic, _type_of(c)] for c in wanted}
     for connection, time_ns, data in reader.messages(wanted, *span):
-        topic = named[connection.topic]
+        topic = topic_of[connection.id]
         try:
             found = topic, int(time_ns), read(data, topic.message_type)
         except Exception:

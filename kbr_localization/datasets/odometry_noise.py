@@ -11,7 +11,6 @@ from kbr_localization.configuration import Config, parameter
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import NDArray
 
 TRACK_M = 0.4
 """Metres between the two wheels of the robot that slips."""
@@ -71,23 +70,15 @@ def reported_steps(
     # increments of the wheels' point w: w^-1 (step) w
     wheels = noise.wheels_on_robot
     of_wheels = se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
-    reported: FloatArray = of_wheels * scales + errors + _slips(distance, noise, rng)
-    return reported
-
-
-def _slips(
-    distance: FloatArray, noise: OdometryNoise, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Errors (m, 3) of the steps in which the left or the right wheel slips."""
-    errors = np.zeros((len(distance), 3))
+    reported: FloatArray = of_wheels * scales + errors
     if noise.slip_rate > 0:
         # a separate generator: other draws do not depend on the slips
         own = rng.spawn(1)[0]
         slipping = own.random(len(distance)) > np.exp(-noise.slip_rate * distance)
-        side = np.where(own.random(len(distance)) < 0.5, -1.0, 1.0) * slipping
-        errors[:, 0] = 0.5 * noise.slip_size * slipping
-        errors[:, 2] = noise.slip_size / TRACK_M * side
-    return errors
+        left_or_right = np.where(own.random(len(distance)) < 0.5, -1.0, 1.0) * slipping
+        reported[:, 0] += 0.5 * noise.slip_size * slipping
+        reported[:, 2] += noise.slip_size / TRACK_M * left_or_right
+    return reported
 
 
 def reported_track(

@@ -120,7 +120,11 @@ def open_dataset(
             from kbr_localization.datasets.rosbag import read_bag  # noqa: PLC0415
 
             return read_bag(where, camera, odometry_topic, reference_topic, guess)
-        folder = where if camera is None else _folder_of(where, camera, folders)
+        named = {camera_name(name): folder for name, folder in reversed(folders.items())}
+        if camera is not None and camera_name(camera) not in named:
+            expected = f'one of {", ".join(folders)}' if folders else 'no --cameras'
+            raise DatasetError(f'{where}: no camera {camera!r}: expected {expected}')
+        folder = where if camera is None else named[camera_name(camera)]
         if form is COLD:
             return read_cold(folder)
         skipped = Skipped()
@@ -134,15 +138,6 @@ def open_dataset(
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
     return join_cameras(camera_names(chosen), [open_one(c) for c in chosen])
-
-
-def _folder_of(path: Path, camera: str, folders: dict[str, Path]) -> Path:
-    """Return the folder of a camera, given with or without its ending; raises DatasetError."""
-    for name, folder in folders.items():
-        if camera_name(name) == camera_name(camera):
-            return folder
-    expected = f'one of {", ".join(folders)}' if folders else 'no --cameras'
-    raise DatasetError(f'{path}: no camera {camera!r}: expected {expected}')
 
 
 def _format_of(path: Path) -> Format:

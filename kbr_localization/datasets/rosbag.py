@@ -116,7 +116,8 @@ def read_bag(
         return Poses(track, topic.name, bag.frames_of(topic)[0], reason)
 
     frame, base = bag.frames_of(wheels)
-    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES)
+    of_tf = skipped.reason('bad message on /tf')
+    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES, of_tf)
     if odometry.track is None:
         raise _missing(bag, 'odometry', WHEELS, odometry.why_none)
     if wheels:
@@ -341,12 +342,12 @@ class TransformTree:
     """
     Planar poses of the frames of a bag in each other, over time.
 
-    Of a frame with several parents the last one counts, as in tf2. A transform that was sent once
-    holds for all times.
+    Of a frame with several parents that one counts that leads to the frame that is sought. A
+    transform that was sent once holds for all times.
     """
 
     def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
+        self._parents: dict[str, dict[str, None]] = {}
         self._rows: dict[tuple[str, str], StampedRows] = {}
 
     def add(self, sent: Any, time_ns: int, fixed: bool) -> None:
@@ -359,12 +360,12 @@ class TransformTree:
         if fixed or edge not in self._rows:
             self._rows[edge] = StampedRows()
         self._rows[edge].add(stamp_ns, time_ns, pose)
-        self._parents[child] = parent
+        self._parents.setdefault(child, {})[parent] = None
 
     def add_odometry(self, frame: str, base: str, rows: StampedRows) -> None:
         """Let messages of odometry stand for a transform that is not sent."""
         if frame and base and base not in self._parents:
-            self._parents[base], self._rows[frame, base] = frame, rows
+            self._parents[base], self._rows[frame, base] = {frame: None}, rows
 
     def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> Poses:
         """
@@ -377,14 +378,21 @@ class TransformTree:
         for base in filter(None, bases):
             called = [frame for frame in self._parents if _is_called(frame, base)]
             for frame in sorted(called, key=lambda frame: (frame != base, frame)):
-                way = [frame]
-                # stop where a circle closes
-                while (parent := self._parents.get(way[0])) and parent not in way:
-                    way.insert(0, parent)
-                    if _is_called(parent, top):
-                        track, source = self._along(way), f'/tf ({" -> ".join(way)})'
-                        return Poses(track, source, parent if track else '', why_none)
+                if way := self._way(top, frame):
+                    track, source = self._along(way), f'/tf ({" -> ".join(way)})'
+                    return Poses(track, source, way[0] if track else '', why_none)
         return Poses(None, '/tf', '', why_none)
+
+    def _way(self, top: str, frame: str) -> list[str]:
+        """Return the shortest way from a frame called `top` down to a frame; empty without one."""
+        ways, seen = [[frame]], {frame}
+        for way in ways:
+            if len(way) > 1 and _is_called(way[0], top):
+                return way
+            above = [parent for parent in self._parents.get(way[0], ()) if parent not in seen]
+            ways += [[parent, *way] for parent in above]
+            seen.update(above)
+        return []
 
     def _along(self, way: Sequence[str]) -> OdometryTrack | None:
         """Poses of the last of some frames, of which each is the parent of the next."""

@@ -195,10 +195,12 @@ def _usual(track: OdometryTrack) -> tuple[float, float]:
     seconds = np.diff(track.stamps_ns) * 1e-9
     if not len(seconds):
         return MAX_SPEED, PAUSE
-    distances, _ = se2.magnitude(se2.between(track.poses[:-1], track.poses[1:]))
+    # over two steps, as two drivers may send by turns
+    distances, _ = se2.magnitude(se2.between(track.poses[:-2], track.poses[2:]))
     moved = distances > 1e-4
+    speeds = distances[moved] / (seconds[1:] + seconds[:-1])[moved]
     # a car is faster than the robots that MAX_SPEED is meant for
-    usual = 3.0 * float(np.median(distances[moved] / seconds[moved])) if moved.any() else 0.0
+    usual = 3.0 * float(np.median(speeds)) if moved.any() else 0.0
     return max(MAX_SPEED, usual), min(PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
 
 

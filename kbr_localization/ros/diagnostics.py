@@ -260,7 +260,7 @@ def input_status(
 
 
 class Reporter:
-    """Diagnostics of an active localization; without a pose a warning every two seconds."""
+    """Diagnostics of an active localization; the log says when there is no pose."""
 
     def __init__(self, node: Node, localization: Localization, log: NodeLogger) -> None:
         self._node, self._localization, self._log = node, localization, log
@@ -280,7 +280,7 @@ class Reporter:
         hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
         # whoever is started together with the node takes as long as it does
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
-            self._log('warning', f'no pose: {missing}', 1.9)
+            self._log('warning', f'no pose: {missing}')
         for hint in hints:
             self._log('warning', hint)
         unusable = self._unusable(facts['image'].name)

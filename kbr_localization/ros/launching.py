@@ -35,7 +35,7 @@ ARGUMENTS = {
         'occupancy grid (YAML) for the costmap: also start nav2_map_server and its '
         'lifecycle_manager_localization'
     ),
-    'use_respawn': 'start the node again when it dies',
+    'use_respawn': 'start the node again when it dies, but not for bad input',
     'image_topic': 'topic of the camera; compressed images come on <topic>/compressed',
     'odom_topic': 'topic of the odometry',
     'pose_topic': 'topic of the pose in the map, from AMCL, SLAM or motion capture',
@@ -120,11 +120,12 @@ def parameters(
     return [*file, *([given | fixed] if given or fixed else [])]
 
 
-def ends_with_failure(node: Node) -> RegisterEventHandler:
-    """End `ros2 launch` with exit code 1 when a node fails."""
+def ends_with_failure(node: Node, respawn: bool = False) -> RegisterEventHandler:
+    """End `ros2 launch` with exit code 1 when a node fails; with `respawn` for bad input (2)."""
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
-        if event.returncode != 0 and not context.is_shutdown:
+        failed = event.returncode == 2 if respawn else event.returncode != 0
+        if failed and not context.is_shutdown:
             raise RosError(f'{event.process_name} ended with exit code {event.returncode}')
 
     return RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))

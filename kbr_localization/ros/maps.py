@@ -180,7 +180,7 @@ class GrowingMap:
         try:
             in_use.file.write(in_use.kernel_map)
         except MapError as error:
-            self.failure = f'{unsaved} added images are not written yet: {error}'
+            self.failure = f'{unsaved} added images are not written: {error}'
             self._log('error', self.failure)
         else:
             self._written, self.failure = len(in_use.kernel_map), ''
@@ -197,7 +197,7 @@ class GrowingMap:
         """Write what was added, and let other processes add to the file."""
         if write:
             self.save()
-        if self.unsaved:
+        if self.unsaved and not self.failure:
             self._log('warning', f'{self.unsaved} added images are lost with the map left')
         self.in_use.file.release()
 

@@ -140,7 +140,10 @@ class Player:
             if is_image:
                 self._publish_frame(self._dataset[place], sent_ns)
             else:
-                self._publish_odometry(self._dataset.odometry.poses[place], sent_ns)
+                pose, config = self._dataset.odometry.poses[place], self._config
+                frames = config.odom_frame_id, config.base_frame_id
+                self._odometry.publish(conversions.odometry_message(sent_ns, pose, *frames))
+                self._sent['odometry messages'] += 1
             report(f'playing {self._dataset.name}', done, len(self._events))
 
     def _set_clock(self, stamp_ns: int) -> None:
@@ -151,11 +154,6 @@ class Player:
     def _spin_until(self, moment: float) -> None:
         while (left := moment - time.monotonic()) > 0.0 and not self._stop.is_set():
             self._executor.spin_once(timeout_sec=left)
-
-    def _publish_odometry(self, pose: np.ndarray, stamp_ns: int) -> None:
-        frames = (self._config.odom_frame_id, self._config.base_frame_id)
-        self._odometry.publish(conversions.odometry_message(stamp_ns, pose, *frames))
-        self._sent['odometry messages'] += 1
 
     def _publish_frame(self, frame: Frame, stamp_ns: int) -> None:
         """Publish the images of a frame after its known pose; a broken image is left out."""

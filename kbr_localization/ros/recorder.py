@@ -219,13 +219,6 @@ class RecordingSession(Feed):
             return None
         return nearest
 
-    def _pose_at(self, stamp_ns: int) -> se2.FloatArray:
-        """Pose (3,) at a covered stamp: the odometry carries that of the nearest message."""
-        odometry, nearest = self.buffer.at(stamp_ns), self._nearest_pose(stamp_ns)
-        if nearest is None:  # it is recorded by the odometry alone
-            return odometry
-        return se2.compose(nearest[1], se2.between(self.buffer.at(nearest[0]), odometry))
-
     def _coverage(self, stamp_ns: int) -> Coverage:
         """Say whether odometry and poses cover a stamp; cheap, as all waiting images ask."""
         state = self._odometry(stamp_ns)
@@ -239,7 +232,9 @@ class RecordingSession(Feed):
         image, last = self.queue.take(self._coverage), self._recording.last_image
         if image is None:
             return None
-        pose = self._pose_at(image.stamp_ns)
+        pose, nearest = self.buffer.at(image.stamp_ns), self._nearest_pose(image.stamp_ns)
+        if nearest is not None:  # else it is recorded by the odometry alone
+            pose = se2.compose(nearest[1], se2.between(self.buffer.at(nearest[0]), pose))
         if last is None or last.pose is None:
             return image, pose
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from kbr_localization.errors import KbrError, RosError
+from kbr_localization.progress import printable
 from kbr_localization.ros.buffers import WAKE_SECONDS
 import numpy as np
 import rclpy
@@ -113,7 +114,7 @@ class NodeLogger:
 
     def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
         """Log a text at 'info', 'warning' or 'error', or once in `quiet` seconds."""
-        text = text[:4000]
+        text = printable(text[:4000])
         kind, now, first = NUMBER.sub('#', text), time.monotonic(), 5.0 if quiet is None else quiet
         with self._lock:
             logged, wait, came = self._told.get(kind, (-np.inf, first, -np.inf))
