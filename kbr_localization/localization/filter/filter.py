@@ -171,6 +171,8 @@ class KernelBayesLocalizer(Localizer):
         if self.consecutive.repeated:
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
+            if self.strata is not None:
+                self.odometry.disperse(self.strata.points, self.rng, learn=False)
             return
         nearby = None
         if self.kernel_map.is_large and self.strata is not None:
