@@ -11,12 +11,7 @@ from kbr_localization.localization.filter.consecutive import ConsecutiveImages, 
 from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.filter.pose_kernel import (
-    PoseKernel,
-    PoseSearch,
-    SCALES,
-    SHARE,
-)
+from kbr_localization.localization.filter.pose_kernel import PoseKernel, PoseSearch, SCALES, SHARE
 from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
 from kbr_localization.localization.filter.strata import (
     evidence,
@@ -30,7 +25,7 @@ from kbr_localization.localization.filter.strata import (
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
 from kbr_localization.localization.map.decay import DecayOfRun, SimilarityDecay, with_suited_config
 from kbr_localization.localization.map.similarity import Similarity
-from map_helpers import map_along, random_poses, straight
+from map_helpers import map_along, random_poses, straight, TinyRun
 import numpy as np
 import pytest
 
@@ -398,13 +393,16 @@ def test_images_of_the_map_in_their_order_are_a_right_odometry():
     assert images.probability < 0.1
 
 
-def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one():
-    images = ConsecutiveImages(MAP)
-    for number in range(8):
-        images.update(MAP.descriptors[5], straight(0.4 * number), 0.5)
-    assert images.probability > 0.9
-    for number, descriptor in enumerate(MAP.descriptors[6:26], 8):
+@pytest.mark.parametrize('sd', [0.0, 4.0])
+def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one(sd):
+    images, rng = ConsecutiveImages(MAP), np.random.default_rng(0)
+    image = TinyRun()[9].load_image()
+    again = [image + sd * rng.standard_normal(image.shape) for _ in range(8)]
+    stuck = [MAP.describer.describe(np.clip(noisy, 0, 255).astype(np.uint8)) for noisy in again]
+    for number, descriptor in enumerate([*MAP.descriptors[:10], *stuck, *MAP.descriptors[10:30]]):
         images.update(descriptor, straight(0.4 * number), 0.5)
+        if number == 17:
+            assert images.probability > 0.9 and images.repeated == (sd == 0.0)
     assert images.probability < 0.1
 
 
