@@ -20,7 +20,7 @@ os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# the same examples in every run; fuzz tests can be asked for others (fuzzing.py)
+# the same examples in every run; fuzz tests can be asked for others (helpers.py)
 settings.register_profile('repeatable', derandomize=True, deadline=None)
 settings.load_profile('repeatable')
 

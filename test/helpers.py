@@ -1,6 +1,7 @@
-"""Tiny runs on disk for the tests of every room."""
+"""Tiny runs on disk for the tests of every room, and damage of files."""
 
 import functools
+import os
 from pathlib import Path
 
 import cv2
@@ -17,8 +18,8 @@ ODOMETRY_NS = 50_000_000
 """Time between two odometry poses: 20 Hz."""
 SPEED = 0.5
 """Metres per second along the x axis of a tiny run."""
-SHARED_DATA = Path(__file__).parents[2] / 'shared' / 'data'
-"""Data that is not part of the repository; tests that use it skip where it is absent."""
+EXAMPLES = int(os.environ.get('KBR_FUZZ_EXAMPLES', '0'))
+"""Damaged files per test, and their seed; 0: few, and the same ones in every run."""
 
 
 def textured_image(seed: int, shape: tuple[int, ...] = (96, 128)) -> np.ndarray:
@@ -73,3 +74,12 @@ def write_tiny_cold_run(
     """Write a tiny run in COLD's format and return its path."""
     write_cold_run(path, tiny_frames(frames, shape, colour), tiny_odometry(frames))
     return path
+
+
+def damage(content, rng):
+    """Cut, insert, overwrite or flip a piece."""
+    at, piece = int(rng.integers(len(content))), rng.bytes(int(rng.integers(1, 65)))
+    flipped = bytes([content[at] ^ (1 << int(rng.integers(8)))])
+    over, behind = at + len(piece), at + 1
+    forms = [b'', piece + content[at:], piece + content[over:], *[flipped + content[behind:]] * 3]
+    return content[:at] + forms[int(rng.integers(len(forms)))]

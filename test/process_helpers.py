@@ -1,10 +1,11 @@
-"""Processes that start others, for tests of what becomes of these."""
+"""Processes that start others, and disks that are full."""
 
 from contextlib import contextmanager, suppress
 import os
+import resource
 import signal
 import subprocess
-import threading
+import sys
 import time
 
 import pytest
@@ -30,14 +31,16 @@ def assert_nobody_is_left(run, end):
             time.sleep(0.1)
 
 
-def end_with_parent(parent, how=signal.SIGKILL):
-    """End this process by a signal when its parent is gone, and kill it 30 s later."""
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os.kill(os.getpid(), how)
-        time.sleep(30.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+@contextmanager
+def full_disk(largest=8000):
+    """Let no file of this process have more bytes; that is refused, and no signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # half a file of bytecode would break the next process
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = writes

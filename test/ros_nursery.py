@@ -11,8 +11,8 @@ import runpy
 import signal
 import subprocess
 import sys
-
-from process_helpers import end_with_parent
+import threading
+import time
 
 FORKS = multiprocessing.get_context('forkserver')
 FORKS.set_forkserver_preload(
@@ -55,6 +55,15 @@ def _become(program, environment, log, path):
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    end_with_parent(os.getppid(), signal.SIGINT)
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     module, *_ = sys.argv = program
     runpy.run_module(module, run_name='__main__', alter_sys=True)
+
+
+def _end_with_parent(parent):
+    """Interrupt this process when its parent is gone, and end it 30 s later."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(30.0)
+    os._exit(1)

@@ -5,13 +5,12 @@ from functools import partial
 import importlib
 from importlib.util import find_spec
 from pathlib import Path
-import re
 import runpy
 import sys
 
 from command import FEW_WORDS
 import cv2
-from helpers import textured_image, wall_image, write_tiny_cold_run
+from helpers import wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.build import build_map
@@ -42,41 +41,6 @@ def test_help_is_all_that_help_does(name, monkeypatch, capsys):
     with pytest.raises(SystemExit, match='0'):
         runpy.run_module(f'benchmarks.{name}', run_name='__main__', alter_sys=True)
     assert capsys.readouterr().out.startswith('usage: ')
-
-
-def test_a_section_is_replaced_where_it_stands(tmp_path):
-    path = tmp_path / 'README.md'
-    results.publish('## Scale\n\nold', 'scale', path)
-    results.publish('## Speed\n\n| a |', 'speed', path)
-    results.publish('## Scale\n\nnew', 'scale', path)
-    page = path.read_text()
-    assert page.startswith('# Speed and memory')
-    assert page.index('## Scale\n\nnew') < page.index('## Speed\n\n| a |')
-    assert 'old' not in page
-    measured = r'\nMeasured with (commit [0-9a-f]{7,} of [0-9-]{10}|version [0-9.]+)\.\n'
-    assert len(re.findall(measured, page)) == 2
-
-
-def test_functions_are_timed_in_turn():
-    now = [0.0]
-
-    def taking(seconds):
-        return lambda: now.__setitem__(0, now[0] + seconds)
-
-    functions = {'long': taking(0.5), 'short': taking(0.125)}
-    times = results.interleaved(functions, 5, clock=lambda: now[0])
-    assert times == {'long': [0.5] * 5, 'short': [0.125] * 5}
-    assert results.median_ms(times['long']) == 500.0
-
-
-def test_every_stage_of_a_frame_is_timed(tmp_path):
-    run = open_dataset(write_tiny_cold_run(tmp_path / 'a', frames=8))
-    seconds = speed.frame_times(build_map([run], TINY_VISION), list(run))
-    frames = speed.ROUNDS * len(run)
-    assert len(seconds['predict']) == len(seconds['estimate']) == frames
-    updates = len(seconds['update, with kernel vector'])
-    assert 0 < updates == len(seconds['describe']) == len(seconds['whole frame']) <= frames
-    assert updates + len(seconds.get('whole frame without update', ())) == frames
 
 
 # the acceptance set: a run of 40 m along x, 0.2 m and 0.5 s a frame, its odometry elsewhere
@@ -200,38 +164,6 @@ def test_odometry_of_a_corridor_is_that_of_the_true_motion(tmp_path, monkeypatch
 
 
 # the images of photographs alone
-
-
-def test_recall_is_the_fraction_of_images_whose_best_match_is_the_place():
-    apart = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
-    difference = 1.0 - np.eye(4)
-    difference[0] = [0.8, 0.9, 1.0, 0.1]
-    assert photographs.recall(difference, apart, 0.5) == 0.75
-    # an image without a place on the map does not count
-    far, more = np.vstack([apart, np.full((1, 4), 9.0)]), np.vstack([difference, np.ones((1, 4))])
-    assert photographs.recall(more, far, 0.5) == 0.75
-
-
-def test_a_thumbnail_does_not_see_the_light():
-    image, other = textured_image(1), textured_image(2)
-    darker = (40 + 0.5 * image).astype(np.uint8)
-    seen, dark, elsewhere = map(photographs.thumbnail, (image, darker, other))
-    assert np.abs(seen - dark).mean() < 0.1 * np.abs(seen - elsewhere).mean()
-
-
-def test_sequences_find_what_single_images_do_not_and_do_not_begin_before_the_map():
-    rng = np.random.default_rng(0)
-    truth, size = np.arange(20, 60), (photographs.HEIGHT, photographs.WIDTH)
-    mapped = rng.uniform(0.0, 255.0, (80, *size))
-    noise = rng.uniform(0.0, 255.0, (40, *size))
-    images, at = (x.astype(np.uint8) for x in (0.05 * mapped[truth] + 0.95 * noise, mapped))
-    difference = photographs.contrasted(images, at)
-    assert np.mean(difference.argmin(axis=1) == truth) < 0.7
-    found = photographs.sequence_scores(difference).argmin(axis=1)
-    assert np.mean(np.abs(found - truth)[10:] <= 1) > 0.95
-    scores, length = photographs.sequence_scores(np.ones((30, 40))), photographs.LENGTH
-    assert np.isinf(scores[-1, : round(0.8 * (length - 1))]).all()
-    assert np.isfinite(scores[-1, length:]).all()
 
 
 def test_the_table_of_small_traverses(tmp_path, capsys):

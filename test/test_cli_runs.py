@@ -1,13 +1,9 @@
 """Commands that read runs: localize, evaluate, report, convert, compare; also bad inputs."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 import json
 from pathlib import Path
-import resource
 import shutil
-import signal
-import sys
 
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
 from command import assert_one_line, done, FEW_WORDS, invoke, kbr
@@ -19,7 +15,8 @@ from kbr_localization.evaluation import read_tum, reference_trajectory, write_tu
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-from public_datasets import write_euroc, write_tum_rgbd
+from process_helpers import full_disk
+from public_datasets import write_euroc
 import pytest
 
 
@@ -151,21 +148,6 @@ def test_an_output_that_is_an_input_or_cannot_be_written_is_refused(world, run, 
         assert [path.read_bytes() for path in files] == before
 
 
-@contextmanager
-def full_disk():
-    """Let no file of this process have more than 8 kB; that is refused, and no signal."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # half a file of bytecode would break the next process
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        sys.dont_write_bytecode = writes
-
-
 def test_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path):
     for command, says in (
         (('convert', world / 'test', tmp_path / 'bag', '--storage', 'mcap'), 'cannot write'),
@@ -254,23 +236,6 @@ def test_a_run_becomes_a_bag_that_is_the_same_run(world, tmp_path):
     assert not (tmp_path / 'out').exists()
 
 
-@pytest.mark.parametrize('to', ['bag', 'cold'])
-def test_broken_images_are_left_out_of_a_conversion_and_counted(tmp_path, to):
-    run = write_tiny_cold_run(tmp_path / 'run')
-    files = pictures(run)
-    png = cv2.imencode('.png', textured_image(0))[1].tobytes()
-    # nothing of an image, and half of one
-    for file, data in zip(files[2:5], (b'', files[3].read_bytes()[:700], png[:-20]), strict=True):
-        file.write_bytes(data)
-    told = ['kbr: skipped: 3 x broken image', f'kbr: {tmp_path / "out"}: 5 frames']
-    assert done('convert', run, tmp_path / 'out', '--to', to).stderr.splitlines() == told
-    assert len(open_dataset(tmp_path / 'out')) == 5
-    for file in files:
-        file.write_bytes(b'')
-    result = invoke('convert', run, tmp_path / 'none', '--to', to)
-    assert (result.returncode, (tmp_path / 'none').exists()) == (2, False)
-
-
 MADE = 'odometry made from the truth'
 
 
@@ -289,14 +254,6 @@ def test_every_command_takes_traverses_and_says_what_was_made(tmp_path):
     assert made('map', 'build', run, '--out', built, *FEW_WORDS, '--spacing', 0.4) == 1
     assert made('report', built, run, '--out', page, '--spacing', 0.4) == 1
     assert MADE in page.read_text()
-
-
-@pytest.mark.parametrize(('to', 'files'), [('cold', 'std_cam/*'), ('bag', '*.mcap')])
-def test_a_conversion_keeps_the_note(tmp_path, to, files):
-    run, out = write_tum_rgbd(tmp_path / 'data'), tmp_path / 'out'
-    assert made('convert', run, out, '--to', to) == 1 and list(out.glob(files))
-    assert MADE in (out / 'kbr_notes.txt').read_text()
-    assert made('convert', out, tmp_path / 'again') == 1
 
 
 def test_several_cameras_do_not_fit_the_cold_format(tmp_path):
@@ -370,6 +327,7 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
         (('--sizes', '500'), ['size 500', '30 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
+        (('--sizes', '1', '--methods', 'fkbf'), ['fkbf on a random map of 1 images']),
         (('--trials', '0'), ['--trials']),
         (('--set', 'delta=0.1'), ['--map takes a finished map']),
     ],

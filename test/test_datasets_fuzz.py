@@ -4,8 +4,7 @@ Damaged runs of every format: what is read is finite, or refused in one line.
 `KBR_FUZZ_EXAMPLES=200 pytest test/test_datasets_fuzz.py --timeout 0` tries more.
 """
 
-from fuzzing import damage, EXAMPLES
-from helpers import write_tiny_cold_run
+from helpers import damage, EXAMPLES, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.errors import KbrError

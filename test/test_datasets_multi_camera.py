@@ -216,6 +216,8 @@ def test_a_bag_of_two_cameras_keeps_them(tmp_path):
     assert write_bag(two_camera_run(5), tmp_path / 'bag') == {}
     with pytest.raises(DatasetError, match='choose one or several with --cameras'):
         open_dataset(tmp_path / 'bag')
+    with pytest.raises(DatasetError, match="'/left': expected one of /front/image/c"):
+        open_dataset(tmp_path / 'bag', ['/left'])
     topics = [f'/{camera}/image/compressed' for camera in CAMERAS]
     for cameras in (CAMERAS, topics):
         run = open_dataset(tmp_path / 'bag', cameras)

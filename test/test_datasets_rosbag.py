@@ -2,13 +2,10 @@
 
 import contextlib
 from dataclasses import replace
-import importlib
 import os
 import pickle
 import shutil
 import sqlite3
-import subprocess
-import sys
 
 from bag_helpers import (
     at_times,
@@ -30,7 +27,6 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_reader import stamp_of, TYPESTORE
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.datasets.tables import floor_pose
 from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
@@ -226,27 +222,7 @@ def test_topics_of_one_name_are_told_apart_by_their_types(tmp_path):
     assert run.sources[1:] == ('odometry on /odom', 'reference poses on /odom (frame map)')
 
 
-TWO_POSES = [(f'/pose{i}', pose_stamped(2 * SECOND, 1.0), None) for i in (1, 2)]
 LEFT_RIGHT = (drive(), images(2, '/left'), images(3, '/right'))
-
-
-@pytest.mark.parametrize(
-    ('sent', 'chosen', 'says'),
-    [
-        (
-            LEFT_RIGHT,
-            {},
-            r'expected one image topic, got /left \(sensor_msgs/Image, 2 messages\), /right .*'
-            r'choose one or several with --cameras',
-        ),
-        ((drive(), images()), {'cameras': ['/rear']}, r"'/rear': expected one of /image"),
-        ((drive(topic='/a'), drive(topic='/b'), images()), {}, r'got /a .* --odometry-topic'),
-        ((drive(), images(), TWO_POSES), {}, r'one reference topic, got /pose1 .*, /pose2 .*'),
-    ],
-)
-def test_several_topics_need_a_choice(tmp_path, sent, chosen, says):
-    with pytest.raises(DatasetError, match=says):
-        open_dataset(bag(tmp_path / 'bag', *sent), **chosen)
 
 
 GOALS = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
@@ -454,38 +430,3 @@ def test_a_written_bag_tells_a_player_what_it_needs(cold, tmp_path, storage):
     # what belongs to an image comes before it
     first = [topic for topic, time, _ in sent if time == START_NS]
     assert first.index('/odom') < first.index('/image/compressed')
-
-
-@pytest.mark.ros
-def test_ros_itself_reads_the_messages(cold, tmp_path):
-    pytest.importorskip('rclpy')
-    from rclpy.serialization import deserialize_message
-
-    write_bag(cold, tmp_path / 'bag')
-    last = {}
-    with Reader(tmp_path / 'bag') as reader:
-        for connection, _, data in reader.messages():
-            package, _, name = connection.msgtype.split('/')
-            message_type = getattr(importlib.import_module(f'{package}.msg'), name)
-            last[connection.topic] = deserialize_message(data, message_type)
-    assert bytes(last['/image/compressed'].data) == cold[5].image.encoded()
-    message, reference = last['/odom'], last['/reference_pose']
-    assert (message.header.frame_id, message.child_frame_id) == ('odom', 'base_footprint')
-    assert reference.header.frame_id == 'map'
-    for sent, pose in ((message, cold.odometry.poses[-1]), (reference, cold[5].reference)):
-        found = floor_pose(sent.pose.pose.position, sent.pose.pose.orientation)
-        np.testing.assert_allclose(found, pose)
-
-
-def test_without_the_package_rosbags_one_line_says_what_to_do(tmp_path):
-    (tmp_path / 'bag.mcap').write_bytes(b'')
-    program = (
-        'import sys; sys.modules["rosbags"] = None\n'
-        'from kbr_localization.datasets import open_dataset\n'
-        'from kbr_localization.errors import DatasetError\n'
-        'try: open_dataset(sys.argv[1])\n'
-        'except DatasetError as error: print(error)'
-    )
-    command = [sys.executable, '-c', program, str(tmp_path / 'bag.mcap')]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == 'bags need the package rosbags: run `pip install rosbags`\n'

@@ -1,10 +1,8 @@
 """The comparison of methods over map sizes, on tiny runs; results that are kept."""
 
-import json
-
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import EvaluationError, LocalizationError
+from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import comparison, run_errors
 from kbr_localization.evaluation.comparison import (
     comparison_rows,
@@ -74,23 +72,6 @@ def test_two_processes_find_what_one_finds(runs, train_map, compared, tmp_path):
         assert compare(train_map, runs[1], tmp_path / 'out') == compared[1]
 
 
-def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, train_map, compared, tmp_path):
-    def stop_in_the_middle(what, done, total):
-        if what == 'comparing' and done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), shown_by(stop_in_the_middle):
-        compare(train_map, runs[1], tmp_path)
-    trials, steps = tmp_path / 'trials.jsonl', []
-    done = trials.read_bytes()
-    assert done.count(b'\n') == 3
-    with shown_by(lambda *step: steps.append(step)):
-        rows = compare(train_map, runs[1], tmp_path)
-    assert next(step for step in steps if step[0] == 'comparing') == ('comparing', 4, 8)
-    assert trials.read_bytes().startswith(done)
-    assert rows == compared[1]
-
-
 def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
     path = tmp_path / 'kept.jsonl'
 
@@ -113,20 +94,6 @@ def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
     assert results({'seed': 1}, [1, 2, 3]) == [2, (3, 3)]
     assert results({'seed': 1}, [1, 2, 3]) == []
     assert results({'seed': 2}, [1]) == [1, (1, 1)]
-
-
-@pytest.mark.parametrize(
-    ('plan', 'message'),
-    [
-        ((('kbr', 'magic'), (6,), 1), "'magic'"),
-        ((('nearest',), (0, 5), 1), 'size 0: expected 1 to 24'),
-        ((('nearest',), (5, 25), 1), 'size 25: expected 1 to 24'),
-        ((('fkbf',), (1,), 1), 'fkbf on a random map of 1 images.* leave it out'),
-    ],
-)
-def test_a_comparison_that_cannot_be_made_is_refused(runs, train_map, tmp_path, plan, message):
-    with pytest.raises((EvaluationError, LocalizationError), match=message):
-        compare(train_map, runs[1], tmp_path / 'out', plan)
 
 
 def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
@@ -183,9 +150,3 @@ def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog, bro
     assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
     described = describe_run(train_map.describer, open_dataset(run))
     assert localize(on_given_descriptors(train_map), described).skipped == {'broken image': 2}
-
-
-def test_all_numbers_are_written(compared):
-    out, rows = compared
-    kept = json.loads((out / 'rows.json').read_text())
-    assert all(row.items() >= mine.items() for row, mine in zip(kept, rows, strict=True))

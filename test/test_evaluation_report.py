@@ -106,27 +106,6 @@ def test_no_text_of_a_run_gets_out_of_the_data():
     assert json.loads(written) == {'title': text}
 
 
-def height_of_plan(document):
-    return float(re.search(r'viewBox="([^"]+)"', document)[1].split()[3])
-
-
-@needs_browser
-@pytest.mark.parametrize(('aside', 'off_the_plan'), [(4.0, False), (400.0, True)])
-def test_an_estimate_beside_the_map_is_on_the_plan_unless_it_is_far_away(
-    record, tmp_path, aside, off_the_plan
-):
-    # of the belief no more than its mean: its points are on the plan too
-    record = dataclasses.replace(record, beliefs=tuple(record.trajectory.poses[:, np.newaxis]))
-    before = height_of_plan(page_of(run_data(record), tmp_path)[0])
-    poses = record.trajectory.poses + np.array([0.0, aside, 0.0])
-    trajectory = dataclasses.replace(record.trajectory, poses=poses)
-    strayed = dataclasses.replace(record, trajectory=trajectory)
-    document, console = page_of(run_data(strayed), tmp_path)
-    assert console == []
-    assert before + 2.0 < height_of_plan(document) < 20.0
-    assert ('m, off the plan</dd>' in document) == off_the_plan
-
-
 def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
     moved = dataclasses.replace(kernel_map, poses=kernel_map.poses + np.array([3.0, 0.0, 0.0]))
     record = record_run(moved, record.dataset)

@@ -10,7 +10,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation import reference_trajectory, run_errors, tuning
 from kbr_localization.evaluation.tuning import (
     make_folds,
     propose,
@@ -20,19 +20,16 @@ from kbr_localization.evaluation.tuning import (
     TUNED,
 )
 from kbr_localization.localization.config import KbrConfig, sensible_config
-from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.baselines import NearestImage
 from kbr_localization.localization.methods.registry import (
     make_localizer,
-    Method,
     method_config,
-    METHODS,
     with_values,
 )
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import shown_by
+from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
 from map_helpers import TinyRun
 import numpy as np
@@ -211,43 +208,30 @@ def test_lengths_are_searched_in_the_unit_of_the_map(full_map):
     assert {'delta', 'state_ridge', 'position_bandwidth'} < set(searched('algorithm1', field))
 
 
-class WrongBy(Localizer):
-    """Answers that are wrong by so many metres; None has no pose."""
+@pytest.mark.parametrize(
+    ('error', 'status', 'rmse', 'lost', 'spread'),
+    [
+        (0.4, 'localized', 0.4, 0.0, 4.0 / 6.18),
+        (9.0, 'localized', 3.0, 1.0, 1.0),
+        (0.4, 'not localized', 3.0, 1.0, 1.0),
+    ],
+)
+def test_errors_are_capped_and_answers_without_a_pose_are_lost(
+    folds, monkeypatch, error, status, rmse, lost, spread
+):
+    def answer(kernel_map, run, *_, **__):
+        truth, count = reference_trajectory(run), len(run)
+        sure = np.tile(0.04 * np.eye(3), (count, 1, 1))
+        poses = truth.poses + np.array([0.0, error, 0.0])
+        return Trajectory(truth.stamps_ns, poses, sure, statuses=(status,) * count)
 
-    def __init__(self, run, error):
-        self.run, self.error, self.frame = run, error, 0
-
-    def initialize_globally(self):
-        pass
-
-    def predict(self, odometry_increment):
-        pass
-
-    def wants_image(self):
-        return True
-
-    def update(self, descriptor):
-        self.frame = int(descriptor[0])
-
-    def estimate(self):
-        if self.error is None:
-            return nothing_known({})
-        pose = self.run[self.frame].reference + np.array([0.0, self.error, 0.0])
-        return PoseEstimate(pose, 0.04 * np.eye(3), 1.0, 'localized', {})
+    monkeypatch.setattr(tuning, 'localize', answer)
+    found = run_trial(folds[:1], 0, ('kbr', {}, [0]))
+    values = [found[name] for name in ('rmse_m', 'lost_fraction', 'score', 'spread')]
+    assert values == pytest.approx([rmse, lost, rmse + lost, spread], rel=1e-3)
 
 
-def test_errors_are_capped_and_answers_without_a_pose_are_lost(folds, runs, monkeypatch):
-    for error, rmse, lost, spread in (
-        (0.4, 0.4, 0.0, 4.0 / 6.18),
-        (9.0, 3.0, 1.0, 1.0),
-        (None, 3.0, 1.0, 1.0),
-    ):
-        wrong = Method('wrong', NearestImage.parameters, lambda *_, by=error: WrongBy(runs[0], by))
-        monkeypatch.setitem(METHODS, 'wrong', wrong)
-        found = run_trial(folds[:1], 0, ('wrong', {}, [0]))
-        expected = [rmse, lost, rmse + lost, spread]
-        values = [found[name] for name in ('rmse_m', 'lost_fraction', 'score', 'spread')]
-        assert values == pytest.approx(expected, rel=1e-3)
+def test_parameters_that_cannot_be_used_have_the_worst_score(folds):
     failed = run_trial(folds, 0, ('kbr', {'image_bandwidth': -1.0}, [0]))
     assert failed['score'] == np.inf and 'image_bandwidth' in failed['error']
 

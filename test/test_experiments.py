@@ -23,7 +23,6 @@ common, claims, records, classical, room, experiments = (
     for name in ('common', 'claims', 'records', 'classical', 'room', '__main__')
 )
 GaussianPairs = importlib.import_module('experiments.gaussian_pairs').GaussianPairs
-Mixture = importlib.import_module('experiments.mbksr_fig3').Mixture
 STATES = (claims.HOLDS, claims.NOISE, claims.FAILS, claims.NOT_RUN)
 PNG = b'\x89PNG\r\n\x1a\n'
 
@@ -120,27 +119,6 @@ def test_closed_form_posterior_agrees_with_importance_sampling():
     weights = np.exp(-0.5 * (y - 1.0 - v_yx / v_xx * states) ** 2 / variance)
     expected = weights @ states / weights.sum()
     assert problem.posterior_means(np.array([[y]]))[0, 0] == pytest.approx(expected, abs=0.02)
-
-
-def test_embedding_of_a_mixture_agrees_with_a_large_sample():
-    rng = np.random.default_rng(1)
-    law = Mixture.random(rng)
-    points = rng.uniform(-2.0, 2.0, (5, 2))
-    sample = law.sample(rng, 200_000)
-    kernel = law.embedding().kernel
-    expected = kernel.cross_gram(points, sample).mean(axis=1)
-    np.testing.assert_allclose(law.embedding()(points), expected, atol=0.01)
-
-
-def test_renderer_shows_the_table_in_front_of_the_camera():
-    scene = room.furnished()
-    position = np.array([0.0, -6.0, 1.0])
-    image = scene.render(position, room.looking_at(position, np.array([0.0, 0.0, -1.85])), 31)
-    red, green, blue = image[15, 15]
-    assert red > green > blue
-    np.testing.assert_allclose(image[15, 15] / red, np.array([0.7, 0.45, 0.2]) / 0.7, rtol=1e-9)
-    away = scene.render(position, room.looking_at(position, np.array([0.0, -9.0, 1.0])), 31)
-    assert not np.allclose(away, image)
 
 
 F, H = np.array([[0.9, 0.3], [-0.2, 0.8]]), np.array([[1.0, 0.5]])

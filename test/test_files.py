@@ -1,12 +1,10 @@
 """Files that appear as a whole or not at all."""
 
 import os
-from pathlib import Path
 import stat
 import time
 
 from kbr_localization.files import (
-    expanded,
     LockBeside,
     new_file,
     read_file,
@@ -39,13 +37,6 @@ def test_after_an_error_the_old_file_stays_and_the_error_names_it(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_text(tmp_path / 'no' / 'a.txt', 'text')
     assert caught.value.filename == str(tmp_path / 'no' / 'a.txt')
-
-
-@pytest.mark.parametrize('name', ['n' * 250 + '.h5', 'ö' * 125 + '.txt', 'n.' + 's' * 250])
-def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path, name):
-    write_text(tmp_path / name, 'new')
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    LockBeside(tmp_path / name).release()
 
 
 def test_a_link_goes_on_to_lead_to_the_file(tmp_path):
@@ -102,9 +93,3 @@ def test_a_file_is_claimed_by_one_at_a_time(tmp_path):
         LockBeside(tmp_path / 'map.h5')
     first.release()
     LockBeside(tmp_path / 'map.h5').release()
-
-
-def test_the_folder_of_an_unknown_user_stays(monkeypatch):
-    monkeypatch.setenv('HOME', '/home/robot')
-    assert expanded('~/map.h5') == Path('/home/robot/map.h5')
-    assert expanded('~nobody_of_that_name/map.h5') == Path('~nobody_of_that_name/map.h5')

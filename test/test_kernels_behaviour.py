@@ -139,15 +139,6 @@ def test_a_density_beyond_floating_point_is_refused(kind, scale):
     assert np.all(kind(scale, normalised=False).diagonal(x) == 1.0)
 
 
-def test_the_mmd_of_very_unequal_samples_keeps_its_digits():
-    # means of all pairs lose a constant of the kernel, of which sums over many points have more
-    x, y = np.random.default_rng(0).normal(size=(1000, 2)), Y[:2]
-    expected = k.squared_mmd(k.LinearKernel(0.0), x, y)
-    for both in ((x, y), (y, x)):
-        found = k.squared_mmd(k.LinearKernel(1e8), *both)
-        assert found == pytest.approx(expected, abs=1e-6)
-
-
 def test_differences_of_variance_and_dependence_without_correlation_are_seen():
     x, z, e = np.random.default_rng(0).normal(size=(3, 150, 1))
     assert k.two_sample_test(KERNEL, x, 2.0 * z, 199).p_value == 1 / 200
@@ -425,34 +416,21 @@ TABLE, TURN = k.PrecomputedKernel(np.tanh(Y @ Y.T + 1.0)), k.TraceKernel()
     ('make', 'message'),
     [
         (lambda: k.GaussianKernel([[1.0, 2.0], [2.0, 1.0]]), 'covariance: .* got -1'),
-        (lambda: k.GaussianKernel([[1.0, 0.5], [0.0, 1.0]]), 'covariance: expected a symmetric'),
         (lambda: k.MaternKernel(1.0, 41.0), 'smoothness: expected at most 40'),
         (lambda: -1.0 * K, 'factor: expected a finite number > 0, got -1'),
         (lambda: K.on(3).gram(X), r'x: expected coordinates \(3,\)'),
-        (lambda: K + 2.0, 'kernels: expected one kernel or more'),
         (lambda: K.gram(np.ones(3)), r'x: expected shape \(n, d\), got \(3,\)'),
         (lambda: K.gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
-        (lambda: K.gram(np.ones((2, 2)) * 1j), 'x: expected real numbers'),
         (lambda: TURN.gram(2.0 * np.eye(3)[None]), 'x: expected rotation matrices, got'),
-        (lambda: TURN.gram(np.ones((6, 9))), r'x: expected shape \(n, 3, 3\), got \(6, 9\)'),
         (lambda: k.PrecomputedKernel([[1.0, 0.0], [0.5, 1.0]]), 'matrix: expected a symmetric'),
         (lambda: TABLE.gram([[80.0]]), r'x: expected row numbers in 0\.\.79'),
-        (lambda: TABLE.gram([[0.5]]), r'x: expected row numbers in 0\.\.79'),
         (lambda: k.incomplete_cholesky(TABLE, TABLE.points(), 1e-9), 'gram: expected a positive'),
-        (lambda: k.incomplete_cholesky(K, X, 1.0), 'expected a tolerance < 1'),
         (lambda: k.median_distance(np.ones((5, 2))), 'points: expected at least two different'),
         (
             lambda: k.GaussianNoise(1.0).conditional_kernel_mean(k.MaternKernel(1.0)),
             'conjugate to GaussianNoise',
         ),
-        (
-            lambda: k.CauchyNoise([1.0, 2.0]).conditional_kernel_mean(
-                k.RationalQuadraticKernel([1.0, 1.0])
-            ),
-            'conjugate to CauchyNoise',
-        ),
         (lambda: MEAN.inner(OTHER), 'other: expected a kernel mean of'),
-        (lambda: MEAN.herd(0), 'count: expected an integer > 0, got 0'),
         (
             lambda: k.AdditiveNoiseModel(lambda x: x[:1], k.CauchyNoise(1.0)).images(X),
             'function.*: expected shape',
@@ -460,15 +438,11 @@ TABLE, TURN = k.PrecomputedKernel(np.tanh(Y @ Y.T + 1.0)), k.TraceKernel()
         (lambda: MODEL.push(NOISY), 'prior: expected a KernelMean'),
         (lambda: pkbr(np.ones((9, 8)), MU, MU, 1.0), 'gram_y: expected a square'),
         (lambda: pkbr(GRAM, MU, MU[:8], 1.0), r'k_y: .* got \(8,\)'),
-        (lambda: pkbr(GRAM, MU, MU, np.nan), 'delta: expected finite numbers'),
         (lambda: regularised_bayes_rule(GRAM, MU[:7], MU, 1.0, 0.0), 'supervision_weight: exp'),
         (lambda: regularise(GRAM, 0.0), 'epsilon: expected a finite number > 0'),
         (lambda: rule(X, X, method='cubed'), "got 'cubed'"),
-        (lambda: RULE.condition([[0.1]]), r'observation: expected shape \(1\), got'),
         (lambda: RULE.posterior(OTHER, [0.0]), 'prior: expected a kernel mean of Gaussian'),
-        (lambda: RULE.posterior(MEAN, OTHER), 'observation: expected a kernel mean of Gaussian'),
         (lambda: LEARNT.predict(MEAN, X, [1.0]), 'belief: expected a kernel mean of points'),
-        (lambda: LEARNT.predict(OTHER, X), 'belief: expected a kernel mean of Gaussian'),
         (lambda: STEPS.run(X[:3], controls=X[:1]), 'controls: expected 2, one between two'),
         (lambda: STEPS.run(np.ones(3)), r'observations: .* \(T, 1\)'),
         (lambda: k.squared_mmd(K, X[:1], X), 'x, y: expected two samples'),

@@ -1,6 +1,6 @@
 """The methods that the filter is compared with: their formulas, parameters and interface."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, LocalizationError
@@ -24,7 +24,6 @@ from kbr_localization.localization.methods.registry import (
     make_localizer,
     method_config,
     METHODS,
-    with_values,
 )
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
@@ -32,8 +31,6 @@ from map_helpers import map_along, straight
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-
-RIVALS = [name for name in METHODS if name != 'kbr']
 
 
 def ring_pose(metres, radius=4.0):
@@ -276,19 +273,6 @@ def test_dead_reckoning_goes_aside_by_what_it_does_not_know_of_its_heading(ring)
     expected = jacobian @ covariance @ jacobian.T + turn @ noise @ turn.T
     np.testing.assert_allclose(localizer.estimate().covariance, expected, rtol=1e-6)
     assert not localizer.wants_image()
-
-
-@pytest.mark.parametrize('method', [m for m in RIVALS if fields(METHODS[m].config)])
-def test_what_is_set_for_a_method_is_that_methods_alone(ring, method):
-    name = 'noise_scale' if method == 'dead-reckoning' else 'covariance_scale'
-    changed = with_values(method, ring, {name: 0.5})
-    assert getattr(make_localizer(method, changed).config, name) == 0.5
-    for other in set(RIVALS) - {method}:
-        assert method_config(other, changed) == method_config(other, ring)
-    assert changed.filter_config == ring.filter_config
-    for values, says in (({name: -1.0}, name), ({'warp': 1.0}, "unknown parameter 'warp'")):
-        with pytest.raises(ConfigurationError, match=says):
-            with_values(method, ring, values)
 
 
 def test_what_a_map_of_another_version_keeps_is_left_out_or_refused(ring):

@@ -23,7 +23,6 @@ from kbr_localization.localization.motion import (
     calibrate_run,
     combined,
     common_delay,
-    fit_variance,
     is_late,
     LATE_S,
     measure_delay,
@@ -228,18 +227,6 @@ def test_what_runs_differ_by_more_than_by_chance_is_a_variance_between_them():
 # the noise about the errors
 
 
-def test_rates_of_a_variance_are_the_likeliest():
-    rng = np.random.default_rng(0)
-    amounts = rng.uniform(0.0, 1.0, (200, 2)) ** 4 + 1e-3
-    squared = amounts @ [0.01, 4.0] * rng.standard_normal(200) ** 2
-    rates = fit_variance(amounts, squared)
-    variance = amounts @ rates
-    assert rates.min() > 0.0
-    # where the derivative of sum(log variance + squared / variance) by the rates is zero
-    left = amounts / variance[:, np.newaxis]
-    np.testing.assert_allclose(left.T @ (squared / variance), left.sum(axis=0), rtol=1e-5)
-
-
 def test_maximum_likelihood_recovers_the_variances_that_made_the_odometry():
     rng, per_metre, runs = np.random.default_rng(4), np.array([9e-4, 4e-4, 2e-4]), []
     for _ in range(6):
@@ -358,19 +345,7 @@ def test_a_robot_that_goes_straight_on_tells_no_delay_though_its_poses_leap(seed
     assert not is_late(measure_delay(late(straight, 0.1, seed), *images(straight)))
 
 
-def test_leaps_of_the_poses_hardly_change_a_delay():
-    truth = drive()
-    stamps, poses = images(truth)
-    for image in (100, 250, 400):
-        poses[image:, 2] += 2.5
-    found = measure_delay(late(truth, 0.1), stamps, poses)
-    assert abs(found[0] - 0.1) < 0.008 and found[1] < 0.004
-
-
-@pytest.mark.parametrize(
-    ('delay', 'expected'), [(10.2, pytest.approx(10.2, abs=0.01)), (10.7, None)]
-)
-def test_a_delay_beyond_those_that_are_looked_for_is_none(delay, expected):
+def test_a_delay_beyond_those_that_are_looked_for_is_none():
     steps = np.tile([0.04, 0.0, 0.0], (5000, 1))
     slowly = np.repeat(np.random.default_rng(0).normal(size=250), 20)
     steps[:, 2] = 0.02 * np.convolve(slowly, np.full(20, 0.05), 'same')

@@ -7,7 +7,7 @@ from command import done
 import cv2
 from helpers import textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization import se2
-from kbr_localization.datasets import OdometryTrack, open_dataset
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.build import build_map
@@ -33,13 +33,6 @@ def test_controls_lead_from_each_image_to_the_next_of_its_run(kernel_map):
         kernel_map.next_poses[:-1, :2],
         atol=1e-6,
     )
-
-
-def test_fewer_images_are_chosen_to_cover_the_run():
-    chosen = tiny_map(max_images=5).poses[:, 0]
-    everything = tiny_map().poses[:, 0]
-    gaps = np.abs(everything[:, np.newaxis] - chosen).min(axis=1)
-    assert gaps.max() <= (everything.max() - everything.min()) / 4
 
 
 @pytest.mark.parametrize('place', [0, 5])
@@ -88,33 +81,6 @@ def test_reference_poses_in_frames_of_several_names_are_told(caplog, frames, tol
         run.reference_frame = frame
     assert len(build_map(runs, vision=TINY_VISION)) == 30
     assert told in caplog.text if told else not caplog.text
-
-
-def test_reference_poses_of_another_clock_are_told_with_both_spans(caplog):
-    class OnAnotherClock(TinyRun):
-        """A run whose known poses begin a thousand seconds late."""
-
-        @property
-        def fixes(self):
-            return OdometryTrack(self.odometry.stamps_ns + 10**12, self.odometry.poses)
-
-    run = OnAnotherClock(10, 'late')
-    run.frames = [replace(frame, reference=None) for frame in run]
-    says = (
-        r'no image of late lies within its reference poses: images at \[1600000000.000, '
-        r'1600000003.600\] s, reference poses at \[1600000999.500, 1600001004.100\] s'
-    )
-    with pytest.raises(MapError, match=says):
-        build_map([run], vision=TINY_VISION)
-    # beside a run that can be used it is told too
-    assert len(build_map([TinyRun(10), run], vision=TINY_VISION)) == 10
-    assert re.search(says, caplog.text)
-
-
-def test_single_values_are_put_into_the_configuration_that_suits_the_map():
-    suited = tiny_map().filter_config
-    changed = tiny_map(filter_values={'points': 77}).filter_config
-    assert changed == replace(suited, points=77)
 
 
 def turned(degrees):

@@ -7,9 +7,8 @@ import sys
 import time
 
 from command import assert_one_line, done, invoke
-from fuzzing import damage, EXAMPLES
 import h5py
-from helpers import write_tiny_cold_run
+from helpers import damage, EXAMPLES, write_tiny_cold_run
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map import file as map_file

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import cv2
-import h5py
 from kbr_localization import se2
 from kbr_localization.cli.map_commands import describe_map
 from kbr_localization.datasets import OdometryTrack
@@ -12,25 +10,18 @@ from kbr_localization.localization.calibration import Calibration, moved, NAMES,
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.similarity import GramDescriber
-from kbr_localization.localization.mapping import build
 from kbr_localization.localization.mapping.align import (
-    align,
     at_base,
     camera_poses,
-    lines_of,
-    move_map,
 )
 from kbr_localization.localization.mapping.build import extend, map_from_odometry
-from kbr_localization.localization.mapping.odometry_model import CorrectedOdometry, Prior
 from kbr_localization.localization.mapping.trajectories import carried_places, odometry_leaps
-from kbr_localization.vision.turning import load_small, small, View
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
 
 pytestmark = pytest.mark.usefixtures('followed_once')
 POINT = np.array([0.3, -0.1, 0.05])
-FRAME = np.array([3.0, -7.0, 2.0])
 KNOWN = RingRun(name='known', metres=10.0, known=(0.0, 0.0, 0.0))
 MORE = RingRun(name='more', begin=12.0, metres=30.0, seed=2, drift=-0.015)
 
@@ -110,12 +101,10 @@ def test_a_run_without_loops_is_built_with_a_warning_and_known_poses_are_not_loo
     assert any('do not tell how far the camera is ahead' in note for note in mapped.notes)
 
 
-def test_runs_that_share_no_place_or_stay_are_refused():
+def test_runs_that_share_no_place_are_refused():
     runs = [RingRun(name='here', metres=20.0), RingRun(name='there', metres=20.0, wall=1)]
     with pytest.raises(MapError, match=r'(here|there) and (here|there) share no place'):
         map_from_odometry(runs, VISION)
-    with pytest.raises(MapError, match='stays in one place: its odometry has 0'):
-        map_from_odometry([RingRun(metres=1.0)], VISION)
 
 
 def test_an_odometry_that_breaks_is_cut_and_joined_where_images_show_the_same():
@@ -214,53 +203,6 @@ def test_of_two_buildings_in_one_run_the_larger_part_is_built():
     assert trajectory_error(mapped.kernel_map.poses, run.true[: len(mapped.kernel_map)]) < 0.35
 
 
-def test_known_poses_move_the_map(ring):
-    run, mapped = ring
-    at = np.array([5, 60, 120, 200])
-    truth = se2.compose(FRAME, run.true)
-    there, found = align(mapped.kernel_map, run.odometry.stamps_ns[at], truth[at])
-    error = np.hypot(*(there.poses - truth)[:, :2].T)
-    assert np.sqrt(np.mean(error**2)) < 0.5
-    assert found.residuals.max() < 0.8
-    assert 'warning' not in lines_of(found)[1]
-    # of other times of the drive
-    wrong = align(mapped.kernel_map, run.odometry.stamps_ns[at], truth[at[[1, 3, 0, 2]]])[1]
-    assert '; warning: that is ' in lines_of(wrong)[1]
-
-
-def test_a_map_knows_whether_it_was_aligned(ring, tmp_path):
-    own = ring[1].kernel_map
-    there = move_map(own, FRAME)
-    kept = [
-        (own.subset(np.arange(40)), False),
-        (there, True),
-        (replace(own, mapping=None), True),
-    ]
-    for kernel_map, aligned in kept:
-        assert kernel_map.aligned is aligned
-    for kernel_map in (there, own):
-        kernel_map.save(tmp_path / 'map.h5')
-        assert KernelMap.load(tmp_path / 'map.h5').aligned is kernel_map.aligned
-    with h5py.File(tmp_path / 'map.h5', 'a') as file:
-        del file['mapping'].attrs['aligned']
-    assert KernelMap.load(tmp_path / 'map.h5').aligned is None
-
-
-def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):
-    before = ring[1].kernel_map
-    after = move_map(before, FRAME, 1.05)
-    assert se2.travelled(after.poses)[-1] == pytest.approx(1.05 * se2.travelled(before.poses)[-1])
-    record = after.mapping
-    first, second = record.closures.T
-    there = se2.between(after.poses[second], after.poses[first])
-    np.testing.assert_allclose(se2.between(record.relative, there), record.misses, atol=1e-9)
-    scale = NAMES.index('forward_scale')
-    counted = 1.0 - before.calibration.values[scale]
-    assert 1.0 - after.calibration.values[scale] == pytest.approx(1.05 * counted)
-    counted = 1.0 - before.mapping.parameters[:, scale]
-    np.testing.assert_allclose(1.0 - record.parameters[:, scale], 1.05 * counted)
-
-
 RECORD = MappingRecord(
     odometry=np.arange(9.0).reshape(3, 3),
     covariances=np.array([np.diag([1.0, 4.0, 9.0])] * 3),
@@ -333,29 +275,6 @@ def test_a_drive_elsewhere_does_not_join(ring):
     elsewhere = RingRun(name='elsewhere', metres=20.0, wall=1)
     with pytest.raises(MapError, match=r'elsewhere and the map share no place .* --poses known'):
         extend(ring[1].kernel_map, elsewhere)
-
-
-def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
-    run, mapped = ring
-    looked = []
-
-    def measure(trajectories, closures, parameters, images, *_):
-        looked.append((closures, images))
-        return closures
-
-    view = View(0.8, np.zeros(2))
-    seeing = CorrectedOdometry(MORE.odometry.poses, Prior.unknown(), view=view)
-    monkeypatch.setattr(build, 'correct_headings', lambda *_: seeing)
-    monkeypatch.setattr(build, 'measure_closures', measure)
-    extend(mapped.kernel_map, MORE)
-    [(closures, images)] = looked
-    n = len(mapped.kernel_map)
-    assert len(images) == n + len(MORE)
-    assert np.all(closures.first >= n) and np.any(closures.second < n)
-    for image, frame in ((n + 3, MORE[3]), (5, run[5]), (n - 1, run[n - 1])):
-        blurred = cv2.GaussianBlur(small(frame.image), (0, 0), 1.5)
-        shown = cv2.GaussianBlur(load_small(images[image]), (0, 0), 1.5)
-        assert np.abs(shown.astype(float) - blurred).mean() < 6.0
 
 
 @pytest.fixture(scope='module')

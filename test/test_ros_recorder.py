@@ -3,7 +3,7 @@
 import signal
 
 from diagnostic_msgs.msg import DiagnosticArray
-from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
+from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.build import build_map
@@ -100,35 +100,6 @@ def test_what_is_wrong_is_told_on_diagnostics_and_in_the_log(ros):
     assert node.stop(signal.SIGINT) == 0
     counted = node.output.rpartition('poses dropped: ')[2]
     assert all(why in counted for why in ('too uncertain', 'not usable'))
-
-
-def test_a_robot_that_stands_and_a_pose_of_another_type_are_told(ros):
-    ros.node.create_publisher(PoseStamped, 'other', RELIABLE)
-    recorded = Recorded(ros)
-    node = ros.start_node('recorder', ['pose:=other'], out=recorded.out, no_data_timeout=0.5)
-    expected = 'published as geometry_msgs/msg/PoseStamped, expected geometry_msgs/msg/PoseWith'
-    ros.spin_until(lambda: expected in node.output)
-    assert 'CovarianceStamped: set pose_type' in node.output
-    recorded.robot.wait_for_listeners()
-    seconds = iter(np.arange(0.0, 1000.0, 0.2))
-
-    def told():
-        recorded.robot.stand(next(seconds), at=0.0)
-        ros.spin(0.01)
-        message = diagnostics(recorded.reports, ': input')[0]
-        return 'the next image is recorded when it moves' in message
-
-    ros.spin_until(told)
-    assert node.stop() == 0
-
-
-def test_a_drive_without_known_poses_is_recorded(ros):
-    recorded = Recorded(ros, pose_type='none', spacing_distance=0.1)
-    node = recorded.start()
-    recorded.drive_until(lambda: recorded.images() > 5)
-    assert node.stop(signal.SIGINT) == 0
-    run = open_dataset(recorded.out)
-    assert len(run) > 5 and all(frame.reference is None for frame in run)
 
 
 @pytest.mark.parametrize(

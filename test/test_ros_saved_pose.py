@@ -101,16 +101,10 @@ def test_a_damaged_value_is_named(tmp_path, changed):
     path = tmp_path / 'pose.json'
     save_pose(path, SAVED)
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    with pytest.raises(RosError, match=r'pose\.json.*delete the file'):
-        load_pose(path)
-
-
-@pytest.mark.parametrize('content', [b'{"stamp_ns": 1}', b'\xff\xfe', b'[' * 60_000])
-def test_a_file_of_rubbish_is_named(tmp_path, content):
-    path = tmp_path / 'pose.json'
-    path.write_bytes(content)
-    with pytest.raises(RosError, match='delete the file'):
-        load_pose(path)
+    for rubbish in (path.read_bytes(), b'{"stamp_ns": 1}', b'\xff\xfe', b'[' * 60_000):
+        path.write_bytes(rubbish)
+        with pytest.raises(RosError, match=r'pose\.json.*delete the file'):
+            load_pose(path)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -5,9 +5,7 @@ import threading
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
-from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
-from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
@@ -211,17 +209,6 @@ def test_an_image_that_a_reset_overtakes_is_counted(drive, when):
     assert drive.session.answered == answered
 
 
-def test_a_broken_image_costs_nothing_but_itself(drive):
-    def broken():
-        raise DatasetError('broken image')
-
-    drive.go(0.0, 2.4, image_every=0.8)
-    drive.image(2.95, broken)
-    drive.go(2.45, 6.0, image_every=0.8)
-    assert drive.dropped() == {'broken image': 1} and drive.error(5.6) < 0.3
-    assert drive.told == ['image not used: broken image']
-
-
 def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(drive):
     for seconds in (0.0, 0.4, 0.8):
         drive.odometry(seconds)
@@ -278,18 +265,6 @@ def test_on_another_map_the_belief_starts_anew_or_from_a_pose_given_after_the_sw
     drive.give(straight_reference(4.0), 4.0)
     drive.blind(4.25, 4.4)
     assert drive.error(4.4) < 0.3
-
-
-def test_a_map_that_grows_keeps_the_belief(drive):
-    drive.go(0.0, 4.0)
-    localizer, last = drive.session.tracker.localizer, drive.session.last
-    describe = drive.kernel_map.describer.describe
-    image = NewImage(last.stamp_ns, last.estimate.pose, describe(last.image.load()))
-    drive.kernel_map = with_images(drive.kernel_map, [image])
-    drive.session.follow_map(drive.kernel_map)
-    assert drive.session.tracker.localizer is localizer
-    drive.go(4.05, 6.0)
-    assert drive.error(6.0) < 0.3 and len(drive.session.tracker.kernel_map) == 41
 
 
 def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):

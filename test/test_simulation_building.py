@@ -86,18 +86,6 @@ def test_turning_the_camera_moves_the_picture_by_the_homography_of_the_turn(buil
         assert difference < 0.3 * warped_difference(before, after, np.eye(3))
 
 
-def test_coming_closer_to_a_wall_magnifies_it_about_the_horizon(building):
-    plan, camera, walls = building.plan, building.camera, building.plan.walls
-    wall = int(np.argmax(walls.length * [plan.kinds[r] == 'corridor' for r in walls.region]))
-    point = walls.start[wall] + 0.5 * walls.length[wall] * walls.right[wall]
-    normal, heading = walls.normal[wall], np.arctan2(*-walls.normal[wall][::-1])
-    images = [building.render(np.array([*(point + d * normal), heading]), FLAT) for d in (1.5, 1)]
-    homography = np.diag([1.5, 1.5, 1.0])
-    homography[:2, 2] = -0.5 * np.array([(camera.width - 1) / 2, camera.horizon])
-    difference = warped_difference(*images, homography)
-    assert difference < 0.6 * warped_difference(*images, np.eye(3))
-
-
 def test_the_largest_building_fits_the_images_that_opencv_can_look_up():
     rng = np.random.default_rng(0)
     assert max(Atlas(office(40.0, rng), Style(0, 96), rng).shape) <= 32767
@@ -128,13 +116,6 @@ def test_pictures_use_the_range_of_grey(building, light):
         assert np.mean(image == 255) < 0.3
 
 
-def test_a_turning_camera_blurs(building):
-    pose = poses_on_ways(building.plan, 1, np.random.default_rng(4))[0]
-    sharp, blurred = (building.render(pose, FLAT, turn=turn) for turn in (0.0, 0.03))
-    edges = [np.abs(np.diff(image.astype(float), axis=1)).mean() for image in (sharp, blurred)]
-    assert edges[1] < 0.7 * edges[0]
-
-
 def test_people_hide_what_is_behind_them_and_walls_hide_people(building):
     a, b = building.plan.nodes[:2]
     pose, way = np.array([*a, np.arctan2(*(b - a)[::-1])]), (b - a) / np.hypot(*(b - a))
@@ -150,30 +131,6 @@ def test_people_hide_what_is_behind_them_and_walls_hide_people(building):
     for hidden in (b + 4.0 * way, a - 1.0 * way):
         image = building.render(pose, FLAT, people=[(sprite, hidden)])
         np.testing.assert_array_equal(image, empty)
-
-
-@pytest.fixture
-def seen_by(building):
-    """Return a function that takes a picture by a camera on a robot."""
-    a, b = building.plan.nodes[building.plan.edges[0]]
-    pose = np.array([*a, np.arctan2(*(b - a)[::-1])])
-    return lambda rng=None, **camera: building.render(
-        pose, LIGHTS['cloudy'], rng, eye=RobotCamera(**camera)
-    ).astype(float)
-
-
-def test_vignetting_darkens_the_corners_alone(seen_by):
-    usual, dark = (seen_by(vignetting=share) for share in (0.0, 0.5))
-    corner, middle = np.s_[:24, :32], np.s_[108:132, 144:176]
-    loss = dark[corner].mean() / usual[corner].mean()
-    assert loss < 0.75 * dark[middle].mean() / usual[middle].mean()
-
-
-def test_sensor_noise_has_the_factor(seen_by):
-    clean, *others = (seen_by(np.random.default_rng(3), noise=factor) for factor in (0, 1, 4))
-    for noisy, factor in zip(others, (1, 4), strict=True):
-        deviation = factor * LIGHTS['cloudy'].noise
-        assert np.std(noisy - clean) == pytest.approx(deviation, rel=0.2)
 
 
 def test_the_mount_moves_the_horizon_and_the_view_the_focal_length(building):

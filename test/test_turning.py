@@ -11,7 +11,6 @@ from kbr_localization.vision.turning import (
     robust_line,
     small,
     turned,
-    View,
 )
 import numpy as np
 import pytest
@@ -70,26 +69,6 @@ def test_the_view_and_the_turns_are_found_whoever_walks():
     near = turned(seen(turns, rng, walking=0.6), steps_of(told), view)
     np.testing.assert_allclose(near.angle, turns, atol=0.01)
     assert np.median(near.share) < 0.7
-
-
-def test_a_turn_is_where_its_points_agree_by_cauchys_law():
-    rng = np.random.default_rng(8)
-    turns = drive(rng, 6)
-    flows, view = seen(turns, rng), View(FOCAL, AHEAD)
-    found = turned(flows, steps_of(turns), view)
-    for pair, flow in enumerate(flows):
-        x, y, x_after, y_after = ((flow - np.tile(AHEAD, 2)) / FOCAL).T
-        told = np.abs(y) > 0.02
-        angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))[told]
-        spread = (0.3 / 320 / FOCAL * np.sqrt(2.0 + 2.0 * (x / y) ** 2))[told]
-        missed, *others = (
-            (angle - found.angle[pair] - aside) / spread for aside in (0.0, -1e-3, 1e-3)
-        )
-        assert all(np.log1p(other**2).sum() > np.log1p(missed**2).sum() for other in others)
-        information = np.sum(1.0 / (1.0 + missed**2) / spread**2)
-        assert found.deviation[pair] == pytest.approx(information**-0.5)
-        assert found.agreeing[pair] == np.sum(np.abs(missed) < 5.0)
-        assert found.share[pair] == pytest.approx(found.agreeing[pair] / len(angle))
 
 
 @pytest.mark.parametrize(('offset', 'bend'), [(-0.3, 0.12), (0.2, 0.4)])

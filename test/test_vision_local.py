@@ -56,13 +56,6 @@ def test_dense_sift_agrees_with_its_definition(patch_size, spacing, blur):
         np.testing.assert_allclose(descriptors[index], plain, atol=2.5e-4)
 
 
-def test_dense_sift_does_not_see_brightness_and_contrast_and_of_a_blank_patch_nothing():
-    grey = (texture((64, 64)) // 2).astype(np.uint8)
-    sift = DenseSift(PatchGrid(grey.shape, 16, 8), 0.0)
-    np.testing.assert_allclose(sift.describe(grey), sift.describe(2 * grey + 1), atol=5e-4)
-    assert not sift.describe(np.full_like(grey, 77)).any()
-
-
 @pytest.mark.parametrize('local', LOCAL)
 @pytest.mark.parametrize('shape', [(64, 96), (67, 101), (16, 16)])
 def test_patches_are_those_of_the_grid(local, shape):

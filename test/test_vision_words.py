@@ -99,14 +99,6 @@ def test_kernel_is_the_intersection_of_the_roots_of_halves_and_cells(largest):
     np.testing.assert_allclose(prepared(left[1]), plain[1], atol=1e-12)
 
 
-def test_images_without_words_and_empty_sets():
-    roots = np.zeros((3, 80), dtype=np.uint8)
-    roots[0, 5] = 3
-    np.testing.assert_array_equal(spm.cross_gram(roots, roots), np.diag([1.0, 0.0, 0.0]))
-    assert spm.cross_gram(roots[:0], roots).shape == (0, 3)
-    assert spm.cross_gram(roots, roots[:0]).shape == (3, 0)
-
-
 def test_patches_are_counted_in_the_cell_they_lie_in():
     centres = np.array([[8, 8], [319, 239], [631, 8], [8, 471], [631, 471], [320, 240]])
     np.testing.assert_array_equal(spm.cell_of(centres, (480, 640)), [0, 0, 1, 2, 3, 3])
