@@ -1,23 +1,30 @@
-"""A small robot for node tests: runs past a textured wall, their map, and what the robot sends."""
+"""A small robot for node tests: runs past a textured wall, their map, and the node on it."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from geometry_msgs.msg import PoseWithCovarianceStamped
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros import conversions
+from kbr_localization.ros.node import LocalizationNode
 from kbr_localization.vision import VisionConfig
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
 import numpy as np
-from ros_helpers import RELIABLE
+from ros_helpers import call, LATCHED, RELIABLE
 from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
 VISION = VisionConfig(words=60, vocabulary_samples=4000, scale_up=False)
+EVERY_IMAGE = {'image_queue': 200, 'image_backlog': 200}
+"""A machine that is slow answers later, and from the same images."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +94,112 @@ class Robot:
         stamp_ns = 0 if seconds is None else self.stamp_ns(seconds)
         message = conversions.pose_with_covariance(stamp_ns, frame_id, pose, 0.01 * np.eye(3))
         self.initialpose.publish(message)
+
+
+def start_node(ros, world, **values):
+    """
+    Start the localization node and wait for it.
+
+    It saves its pose in the test's folder, and uses every image however long that takes.
+    """
+    pose_file = ros.folder / 'pose.json'
+    known = ros.node.count_publishers('/diagnostics')
+    values = {'map_file': world.map_file, 'pose_file': pose_file, **EVERY_IMAGE, **values}
+    node = ros.start_node('node', **values)
+    if values.get('autostart', True):
+        ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
+    return node
+
+
+def change_state(ros, transition):
+    """Ask a lifecycle node for a transition; returns whether it was made."""
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return call(ros, ChangeState, '/localization/change_state', request).success
+
+
+@contextmanager
+def node_at_hand(ros, **values):
+    """Give a node that is active in the process of the test, whose parts can be reached."""
+    values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
+    arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
+    node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
+    ros.executor.add_node(node)
+    node.trigger_configure()
+    node.trigger_activate()
+    try:
+        yield node
+    finally:
+        ros.executor.remove_node(node)
+        node.clean_up()
+        node.destroy_node()
+
+
+def start_player(ros, world, **values):
+    """Start the player on the world's run."""
+    return ros.start_node('player', run=world.run, **{'rate': 3.0, **values})
+
+
+def by_stamp(messages):
+    """Poses with covariance by stamp in nanoseconds."""
+    return {conversions.stamp_to_ns(message.header.stamp): message.pose for message in messages}
+
+
+def diagnostics(messages, part):
+    """Newest status of a part of the node: its message and its values."""
+    for message in reversed(messages):
+        for status in message.status:
+            if status.name.endswith(part):
+                return status.message, {pair.key: pair.value for pair in status.values}
+    return '', {}
+
+
+def wait_for_answer(ros, poses, stamp_ns):
+    """Wait until the image of a stamp is answered; give the pose of the answer."""
+    ros.spin_until(lambda: stamp_ns in by_stamp(poses))
+    return conversions.pose_from_message(by_stamp(poses)[stamp_ns].pose)
+
+
+def is_localized(reports):
+    """Whether the newest report says so, also when the robot has gone silent since."""
+    return diagnostics(reports, ': localization')[0].startswith('Localized')
+
+
+def off_by(pose, expected):
+    """Metres from one pose (3,) to another."""
+    return float(np.hypot(*(pose - expected)[:2]))
+
+
+class Recorded:
+    """A recorder's process, and a robot whose pose is known."""
+
+    def __init__(self, ros, robot=None, **values):
+        self.ros, self.out = ros, ros.folder / 'run'
+        self.reports = ros.collect(DiagnosticArray, '/diagnostics')
+        self.shown = ros.collect(PoseArray, 'recorder/recorded_poses', LATCHED)
+        self.poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
+        self.robot, self.seconds, self.values = robot or Robot(ros), 0.0, values
+
+    def start(self, says='recording into', **values):
+        node = self.ros.start_node('recorder', out=self.out, **self.values, **values)
+        self.ros.spin_until(lambda: says in node.output)
+        self.robot.wait_for_listeners()
+        return node
+
+    def drive_until(self, condition):
+        def holds():
+            robot, at = self.robot, self.seconds
+            message = conversions.pose_with_covariance(
+                robot.stamp_ns(at), 'map', robot.pose(at), 0.01 * np.eye(3)
+            )
+            self.poses.publish(message)
+            robot.drive(at, at + 0.35)
+            self.seconds += 0.4
+            return condition()
+
+        self.ros.spin_until(holds)
+
+    def images(self):
+        return int(diagnostics(self.reports, ': recording')[1].get('images', 0))
+
+    def count(self):
+        return len(self.shown[-1].poses) if self.shown else 0

@@ -327,7 +327,6 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
         (('--sizes', '500'), ['size 500', '30 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
-        (('--sizes', '1', '--methods', 'fkbf'), ['fkbf on a random map of 1 images']),
         (('--trials', '0'), ['--trials']),
         (('--set', 'delta=0.1'), ['--map takes a finished map']),
     ],

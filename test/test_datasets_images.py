@@ -33,9 +33,7 @@ def chunk(kind, data):
 def png_bomb(side):
     """Make a PNG of `side` x `side` black pixels in a thousandth of their size."""
     head = chunk(b'IHDR', struct.pack('>IIBBBBB', side, side, 8, 0, 0, 0, 0))
-    compressor = zlib.compressobj(9)
-    rows = [compressor.compress(bytes(side + 1)) for _ in range(side)]
-    data = b''.join([*rows, compressor.flush()])
+    data = zlib.compress(bytes((side + 1) * side))
     return b'\x89PNG\r\n\x1a\n' + head + chunk(b'IDAT', data) + chunk(b'IEND', b'')
 
 

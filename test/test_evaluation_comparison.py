@@ -96,6 +96,11 @@ def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
     assert results({'seed': 2}, [1]) == [1, (1, 1)]
 
 
+def test_a_method_that_needs_a_larger_map_is_refused(runs, train_map, tmp_path):
+    with pytest.raises(EvaluationError, match=r'fkbf on a random map of 1 images.* leave it out'):
+        compare(train_map, runs[1], tmp_path, (('fkbf',), (1,), 1))
+
+
 def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
     maps = [
         random_map(train_map, Task(method, 6, trial), 0) for trial in (0, 1) for method in 'ab'

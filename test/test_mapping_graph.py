@@ -1,4 +1,4 @@
-"""The pose graph: what closures tell of poses and odometry, and which of them are let go."""
+"""Closures: how two visits lie beside each other, and what that tells of poses and odometry."""
 
 from dataclasses import replace
 
@@ -7,10 +7,15 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.mapping.consistency import agree, DEVIATION
 from kbr_localization.localization.mapping.graph import PoseGraph, settle
-from kbr_localization.localization.mapping.loop_closure import Closures
+from kbr_localization.localization.mapping.loop_closure import (
+    Closures,
+    find_pose,
+    measure_closures,
+)
 from kbr_localization.localization.mapping.odometry_model import Prior, RUN, SCALE, Wander
 from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.vision.turning import View
 from mapping_helpers import trajectory_error
 import numpy as np
 import pytest
@@ -169,3 +174,55 @@ def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
         uncertain.append(np.sqrt(np.diag(found.covariances[-15])))
     assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))
     assert np.all(uncertain[1] > 0.8 * uncertain[0])
+
+
+# the relative pose of two visits, by points of their images
+
+VIEW = View(0.8, np.array([0.03, -0.01]))
+WAYS = np.array([[1.2, 0.02, 0.01], [0.6, 0.0, 0.0], [-0.6, 0.0, 0.0], [-1.2, -0.01, 0.02]])
+TRUE = np.array([0.08, 0.22, -0.09])
+
+
+def matches(rng, pose, wrong=0.0, count=60):
+    """Places in images at four poses and in one at `pose`, of the same points of a corridor."""
+    found = []
+    for way in WAYS:
+        side = rng.choice([-1.0, 1.0], count) * rng.uniform(0.8, 1.5, count)
+        points = np.column_stack([rng.uniform(2.0, 12.0, count), side, np.zeros(count)])
+        height = rng.uniform(-1.0, 1.5, count)
+        rays = []
+        for frame in (se2.inverse(way), pose):
+            x, y = se2.between(np.tile(frame, (count, 1)), points)[:, :2].T
+            rays.append(np.column_stack([-y / x, -height / x]))
+        places = np.hstack(rays) * VIEW.focal + np.tile(VIEW.ahead, 2)
+        places += rng.normal(size=places.shape) * 0.4 / 320
+        spoilt = round(wrong * count)
+        places[:spoilt, 2:] = rng.uniform(-0.4, 0.4, (spoilt, 2))
+        found.append(places)
+    return found
+
+
+@pytest.mark.parametrize('wrong', [0.0, 0.4])
+def test_the_place_aside_and_the_heading_are_found(wrong):
+    found = find_pose(
+        matches(np.random.default_rng(1), TRUE, wrong), WAYS, VIEW, np.array([0.1, 0.0, 0.0])
+    )
+    np.testing.assert_allclose(found[1:], TRUE[1:], atol=0.02)
+    assert abs(found[0] - TRUE[0]) < 0.1
+
+
+def test_images_of_other_places_say_nothing():
+    rng = np.random.default_rng(2)
+    assert find_pose(matches(rng, TRUE, wrong=1.0), WAYS, VIEW, np.zeros(3)) is None
+    assert find_pose(matches(rng, TRUE, count=5), WAYS, VIEW, np.zeros(3)) is None
+
+
+def test_blank_images_leave_closures_as_they_are():
+    trajectories = trajectories_of(
+        np.column_stack([0.3 * np.arange(80), np.zeros(80), np.zeros(80)])
+    )
+    closures = closures_of(np.array([60, 62, 64]), np.array([10, 12, 14]), np.arange(3))
+    blank = [np.full((240, 320), 128, dtype=np.uint8)] * 80
+    seen = measure_closures(trajectories, closures, np.zeros(7), blank, VIEW)
+    assert not seen.seen.any()
+    np.testing.assert_array_equal(seen.relative, closures.relative)

@@ -14,21 +14,22 @@ from kbr_localization.ros import conversions
 import numpy as np
 import pytest
 from ros_helpers import RELIABLE
-from ros_node_helpers import (
+from ros_robot import (
     diagnostics,
     node_at_hand,
     off_by,
+    Recorded,
+    Robot,
     start_node,
     start_player,
+    VISION,
     wait_for_answer,
 )
-from ros_robot import Robot, VISION
 from sensor_msgs.msg import CompressedImage, Image
 from two_cameras import mirrored
 
 pytestmark = pytest.mark.ros
-TOPICS = ['front/image', 'rear/image']
-TWO = {'image_topics': TOPICS}
+TWO = {'image_topics': ['front/image', 'rear/image']}
 
 
 class TwoCameraRobot(Robot):
@@ -83,28 +84,12 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world)
 
 
 def test_two_cameras_are_recorded_and_make_a_map(ros):
-    folder = ros.folder / 'run'
-    recorder = ros.start_node('recorder', out=folder, **TWO)
-    robot = TwoCameraRobot(ros)
-    known = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
-    robot.wait_for_listeners()
-    ros.spin_until(lambda: known.get_subscription_count() > 0)
-    covariance = np.diag([0.01, 0.01, 0.01])
-    for tick in range(161):
-        robot.send_odometry(tick / 20)
-        if tick % 8 == 0:
-            robot.send_image(tick / 20)
-            pose = robot.pose(tick / 20)
-            known.publish(
-                conversions.pose_with_covariance(
-                    robot.stamp_ns(tick / 20), 'map', pose, covariance
-                )
-            )
-        ros.spin(0.005)
-    ros.spin(1.0)
+    recorded = Recorded(ros, TwoCameraRobot(ros), **TWO)
+    recorder = recorded.start()
+    recorded.drive_until(lambda: recorded.images() >= 12)
     assert recorder.stop() == 0 and 'Traceback' not in recorder.output
-    run = open_dataset(folder)
-    assert run.cameras == ('front', 'rear') and len(run) >= 15
+    run = open_dataset(recorded.out)
+    assert run.cameras == ('front', 'rear') and len(run) >= 12
     front, rear = run[10].load_image()
     assert np.abs(mirrored(front).astype(int) - rear).max() < 40
     kernel_map = build_map([run], VISION)

@@ -8,8 +8,7 @@ from kbr_localization.ros import conversions
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, call
-from ros_node_helpers import diagnostics, node_at_hand, wait_for_answer
-from ros_robot import Robot
+from ros_robot import diagnostics, node_at_hand, Robot, wait_for_answer
 
 pytestmark = pytest.mark.ros
 

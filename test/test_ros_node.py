@@ -19,18 +19,18 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
 from ros_helpers import BEST_EFFORT, call, LATCHED
-from ros_node_helpers import (
+from ros_robot import (
     by_stamp,
     change_state,
     diagnostics,
     is_localized,
     node_at_hand,
     off_by,
+    Robot,
     start_node,
     start_player,
     wait_for_answer,
 )
-from ros_robot import Robot
 from sensor_msgs.msg import CompressedImage
 from std_srvs.srv import Empty, Trigger
 from visualization_msgs.msg import MarkerArray

@@ -2,55 +2,16 @@
 
 import signal
 
-from diagnostic_msgs.msg import DiagnosticArray
-from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest
-from ros_helpers import LATCHED, RELIABLE
-from ros_node_helpers import diagnostics
-from ros_robot import Robot, VISION
+from ros_helpers import RELIABLE
+from ros_robot import diagnostics, Recorded, Robot, VISION
 
 pytestmark = pytest.mark.ros
-
-
-class Recorded:
-    """A recorder's process, and a robot whose pose is known."""
-
-    def __init__(self, ros, **values):
-        self.ros, self.out = ros, ros.folder / 'run'
-        self.reports = ros.collect(DiagnosticArray, '/diagnostics')
-        self.shown = ros.collect(PoseArray, 'recorder/recorded_poses', LATCHED)
-        self.poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
-        self.robot, self.seconds, self.values = Robot(ros), 0.0, values
-
-    def start(self, says='recording into', **values):
-        node = self.ros.start_node('recorder', out=self.out, **self.values, **values)
-        self.ros.spin_until(lambda: says in node.output)
-        self.robot.wait_for_listeners()
-        return node
-
-    def drive_until(self, condition):
-        def holds():
-            robot, at = self.robot, self.seconds
-            message = conversions.pose_with_covariance(
-                robot.stamp_ns(at), 'map', robot.pose(at), 0.01 * np.eye(3)
-            )
-            self.poses.publish(message)
-            robot.drive(at, at + 0.35)
-            self.seconds += 0.4
-            return condition()
-
-        self.ros.spin_until(holds)
-
-    def images(self):
-        return int(diagnostics(self.reports, ': recording')[1].get('images', 0))
-
-    def count(self):
-        return len(self.shown[-1].poses) if self.shown else 0
 
 
 def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):

@@ -10,8 +10,7 @@ from kbr_localization.ros import conversions
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, LATCHED, RELIABLE
-from ros_node_helpers import diagnostics, node_at_hand, off_by, wait_for_answer
-from ros_robot import Robot
+from ros_robot import diagnostics, node_at_hand, off_by, Robot, wait_for_answer
 
 pytestmark = pytest.mark.ros
 
