@@ -127,42 +127,6 @@ def test_a_drive_of_the_acceptance_set_is_scored(tmp_path, monkeypatch):
     assert acceptance.driven(wrong, drive, wrong.map.of(place), 'nearest', 0)['right'] == 1.0
 
 
-def test_real_odometry_is_that_of_the_true_motion(tmp_path):
-    """Of a robot on a circle, seen in another frame and from some seconds later."""
-    seconds = 1.2e9 + np.arange(0.0, 20.0, 0.02)
-    told = np.column_stack([seconds, np.full(1000, 0.2), np.full(1000, 0.1)])
-    angle = 0.1 * (seconds - seconds[0])
-    truth = np.column_stack(
-        [seconds, 2.0 * np.sin(angle) + 3.0, 2.0 * (1.0 - np.cos(angle)) - 2.0, angle]
-    )
-    for name, lines in (('Odometry', told), ('Groundtruth', truth[150:])):
-        np.savetxt(tmp_path / f'Robot2_{name}.dat', lines, '%.9f', header='# what they are')
-    robot = real._robot(tmp_path, 'Robot2')
-    assert robot.truth.shape == robot.odometry.shape == (320, 3)
-    motions = [se2.between(poses[:-1], poses[1:]) for poses in (robot.truth, robot.odometry)]
-    np.testing.assert_allclose(*motions, atol=1e-6)
-
-
-def test_odometry_of_a_corridor_is_that_of_the_true_motion(tmp_path, monkeypatch):
-    seconds = np.arange(0.0, 40.0, 0.2)
-    x, heading = np.minimum(seconds, 20.0) * 0.5 - 3.0, 0.1 * np.maximum(seconds - 20.0, 0.0)
-    poses = zip(seconds, x, heading, strict=True)
-    lines = [f'point2 {t} {a} 1.5 0 0 0 0\nangle {t} {h} 0' for t, a, h in poses]
-    (tmp_path / 'Hall_GT.txt').write_text('\n'.join(lines))
-    told = [f'odom2 {t} {0.5 * (t < 20)} 0 {0.1 * (t >= 20)} 0 0 0' for t in seconds]
-    (tmp_path / 'Hall_Input.txt').write_text('loop 1 2 0.5\n' + '\n'.join(told))
-    monkeypatch.setattr(real, 'MAPPED_S', 25.0)
-    (first, second), runs = real.corridor(str(tmp_path / 'Hall'))
-    assert runs['night'].config.light == 'night'
-    for run in (first, second, runs['night']):
-        motions = [np.diff(poses, axis=0) for poses in (run.poses, run.odometry.poses)]
-        np.testing.assert_allclose(*(np.hypot(*m[:, :2].T) for m in motions), atol=1e-6)
-        assert run.building.plan.is_free(run.poses[:, :2]).all()
-        assert len(run.odometry.stamps_ns) > 100
-    beside = first.poses[:, :2] + np.array([0.0, 1.5])
-    assert not first.building.plan.is_free(beside).any()
-
-
 # the images of photographs alone
 
 

@@ -36,12 +36,6 @@ def test_the_console_script_is_the_module_and_has_the_version_of_the_package():
     assert kbr('--version').stdout == f'kbr {__version__}\n'
 
 
-def test_no_command_shows_the_help_and_fails():
-    result = invoke()
-    assert result.returncode == 2
-    assert 'evaluate' in result.stdout + result.stderr
-
-
 @pytest.mark.parametrize(
     ('arguments', 'fragments'),
     [
@@ -125,21 +119,6 @@ def test_a_missing_module_is_told_with_what_installs_it(module, capsys):
     assert app.run_command(failing(ModuleNotFoundError('no', name=module)), []) == 2
     line = capsys.readouterr().err
     assert line.count('\n') == 1 and module in line and 'pip install' in line
-
-
-@pytest.mark.parametrize(
-    ('given', 'expected'),
-    [
-        ('compare --train a b --test c', 'compare --train a --train b --test c'),
-        ('compare --train a --train b', 'compare --train a --train b'),
-        ('compare --train a b --sizes 5', 'compare --train a --train b --sizes 5'),
-        ('compare --train=a b', 'compare --train=a b'),
-        ('compare --train', 'compare --train'),
-        ('map build a b', 'map build a b'),
-    ],
-)
-def test_an_option_is_repeated_before_each_of_its_values(given, expected):
-    assert app.repeat_options(given.split()) == expected.split()
 
 
 @pytest.mark.parametrize('text', ['1e-09', '1e12', '+2E-3', '7'])

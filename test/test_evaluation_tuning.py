@@ -13,19 +13,15 @@ from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import reference_trajectory, run_errors, tuning
 from kbr_localization.evaluation.tuning import (
     make_folds,
-    propose,
     run_trial,
     searched,
     tune,
-    TUNED,
 )
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import (
     make_localizer,
-    method_config,
-    with_values,
 )
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import shown_by
@@ -173,26 +169,6 @@ def test_rivals_are_tuned_and_run_with_what_was_found(runs, tmp_path):
         config = make_localizer(result['method'], loaded).config
         for name, value in result['values'].items():
             assert getattr(config, name) == value
-
-
-@pytest.mark.parametrize('method', TUNED)
-def test_candidates_stay_within_the_ranges_and_steps_shrink(full_map, method):
-    config, rng = method_config(method, full_map), np.random.default_rng(0)
-    ranges = searched(method, full_map)
-    parent = {name: getattr(config, name) for name in ranges}
-    for number in (0, 3):
-        drawn = [propose(ranges, parent, number, rng) for _ in range(300)]
-        for name, (low, high) in ranges.items():
-            values = [values[name] for values in drawn if values[name] != parent[name]]
-            assert 60 < len(values) < 240
-            # all but for the rounding to six digits
-            assert all(0.99999 * low <= value <= 1.00001 * high for value in values)
-            assert all(type(value) is type(parent[name]) for value in values)
-            if number == 3 and low < parent[name] < high and isinstance(parent[name], float):
-                expected = np.log(high / low) / 4 / 4
-                assert np.std(np.log(values)) == pytest.approx(expected, rel=0.3)
-        for values in drawn[:20]:
-            method_config(method, with_values(method, full_map, values))
 
 
 def test_lengths_are_searched_in_the_unit_of_the_map(full_map):

@@ -54,6 +54,8 @@ def test_noise_and_bandwidths_are_in_the_new_metres():
     scaled = move_map(chosen, FRAME, 2.0)
     assert scaled.filter_config == replace(chosen.filter_config, position_bandwidth=1.4)
     assert se2.travelled(scaled.poses)[-1] == pytest.approx(2.0 * se2.travelled(own.poses)[-1])
+    calibrated = own.calibration.in_metres(2.0)
+    np.testing.assert_array_equal(scaled.calibration.values, calibrated.values)
     assert scaled.baselines == {'fkbf': {'position_bandwidth': 1.0, 'delta': 0.1}}
     steps = own.controls[np.isfinite(own.controls[:, 0])]
     np.testing.assert_allclose(

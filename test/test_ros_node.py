@@ -177,6 +177,7 @@ def test_parameters_change_while_it_runs_and_bad_values_are_refused(start):
     refused = node.set('update_min_d', -1.0)
     assert not refused.successful and '0.0' in refused.reason and '-1.0' in refused.reason
     assert not node.set('global_frame_id', 'world').successful
+    assert not node.set('image_bandwidth', float('nan')).successful
     assert node.set('update_min_d', 1.0).successful
     assert node.drive(2.05, 4.0) < 0.3
 

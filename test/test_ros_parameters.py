@@ -151,25 +151,6 @@ def test_a_change_is_followed_without_what_rclpy_of_humble_lacks(make_node, monk
     assert [before.points for before in seen] == [KbrConfig().points]
 
 
-@pytest.mark.parametrize(
-    'name, value, says',
-    [
-        ('update_min_d', -1.0, 'range'),
-        ('transform_tolerance', 'long', 'type'),
-        ('image_bandwidth', float('nan'), 'range'),
-        ('map_file', 7, 'type'),
-        ('global_frame_id', 'world', 'read-only'),
-    ],
-)
-def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, says):
-    node = make_node()
-    settings = Settings(node)
-    before = (settings.config, settings.filter, node.get_parameter(name).value)
-    result = node.set_parameters([Parameter(name, value=value)])[0]
-    assert not result.successful and says in result.reason.lower()
-    assert (settings.config, settings.filter, node.get_parameter(name).value) == before
-
-
 def test_filter_parameters_follow_the_map_unless_given(make_node):
     node = make_node(delta=7.0)
     settings = Settings(node)

@@ -125,17 +125,6 @@ def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given
     assert any('taken as if it were new' in text for text in drive.told) == (given_s is not None)
 
 
-@pytest.mark.parametrize(('given_s', 'used'), [(0.0, True), (100.0, False), (None, False)])
-def test_a_given_pose_of_the_time_that_begins_anew_is_kept(tiny_world, given_s, used):
-    """As of whoever sets the clock back, and then the pose."""
-    drive = Drive(tiny_world, initialize_globally=False)
-    drive.go(99.0, 100.0)
-    drive.give(straight_reference(0.0), given_s)
-    drive.go(0.0, 4.0)
-    assert bool(drive.answers) == used
-    assert not used or drive.error(4.0) < 0.3
-
-
 @pytest.mark.parametrize(('x', 'says'), [(1e4, 'refused: x 10000.00 m'), (40.0, 'may not be')])
 def test_a_given_pose_off_the_map_is_told_and_far_off_it_refused(tiny_world, x, says):
     drive = Drive(tiny_world, GivenPose(np.array([x, 0.0, 0.0]), COVARIANCE))
