@@ -132,7 +132,7 @@ def test_building_tells_when_and_how_far_the_reference_leaps_and_of_which_kind_o
     run, up = TinyRun(30), np.array([0.0, 4.0, 0.0])
     run.frames[10:25] = [replace(f, reference=f.reference + up) for f in run.frames[10:25]]
     build_map([run], vision=TINY_VISION)
-    assert 'leap against its odometry' in caplog.text
+    assert 'leap against its odometry, as of a localizer that was lost, at 2 ' in caplog.text
     assert 'by 4.0 m at 4.0 s (15 images), by 4.0 m at 10.0 s (5 images)' in caplog.text
     caplog.clear()
     ring = TinyRun(len(TRUE), 'ring')
@@ -153,6 +153,7 @@ def test_building_tells_when_and_how_far_the_reference_leaps_and_of_which_kind_o
         # to the side it may be that another lane was driven
         ((0.0, 0.5, 0.0), None, 0),
         ((0.8, 0.0, np.radians(8)), 0.8, 8),
+        ((20.0, 5.0, 1.0), 20.16, 57.3),
     ],
 )
 def test_runs_whose_frames_disagree_are_named_with_the_offset(motion, metres, degrees):
@@ -169,9 +170,8 @@ def test_runs_whose_frames_disagree_are_named_with_the_offset(motion, metres, de
 def test_the_command_warns_of_frames_that_disagree(tmp_path):
     runs = (tmp_path / 'one', tmp_path / 'two')
     for run, ahead in zip(runs, (0.0, 0.8), strict=True):
-        frames = [
-            replace(f, reference=f.reference + np.array([ahead, 0, 0])) for f in tiny_frames(30)
-        ]
+        moved = np.array([ahead, 0.0, 0.0])
+        frames = [replace(f, reference=f.reference + moved) for f in tiny_frames(30)]
         write_cold_run(run, frames, tiny_odometry(30))
     settings = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=2000')
     told = done('map', 'build', *runs, '--out', tmp_path / 'm.h5', *settings).stderr

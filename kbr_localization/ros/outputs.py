@@ -80,7 +80,12 @@ class Outputs:
                 self._publish_particles(answer, localizer)
             wanted = self._best_match.get_subscription_count() and answer.estimate.updated
             if wanted and self.map.thumbnails:
-                self._publish_best_match(answer)
+                with suppress(KbrError):  # a broken image was counted where it was first seen
+                    descriptor = self.map.describer.describe(answer.image.load())
+                    encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
+                    stamp_ns = answer.stamp_ns
+                    message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
+                    self._best_match.publish(message)
         return True
 
     def _header(self, stamp_ns: int) -> Any:
@@ -109,14 +114,6 @@ class Outputs:
         else:
             cloud.particles = [kind(pose=pose, weight=1.0 / len(poses)) for pose in poses]
         self._particles.publish(cloud)
-
-    def _publish_best_match(self, answer: Answer) -> None:
-        """Publish the image of the map that is most like the answer's."""
-        with suppress(KbrError):  # a broken image was counted where it was first seen
-            descriptor = self.map.describer.describe(answer.image.load())
-            encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
-            message = conversions.compressed_image_message(encoded, answer.stamp_ns, 'camera')
-            self._best_match.publish(message)
 
 
 class TransformBroadcaster:

@@ -144,7 +144,9 @@ class Atlas:
         self._walls, self._glow = np.zeros((2, style.rows * self._pages, PAGE), np.uint8)
         for wall, length in enumerate(plan.walls.length.tolist()):
             kind = plan.kinds[plan.walls.region[wall]]
-            if f'{kind} outside' in KINDS and self._ends_the_building(wall):
+            behind = self._points(wall, 0.5 * length, -1.5 * CELL)
+            size = np.array(plan.region.shape[::-1]) * CELL
+            if f'{kind} outside' in KINDS and np.any((behind < 0) | (behind > size)):
                 kind = f'{kind} outside'
             paint, glow = paint_wall(style, kind, length, rng)
             self._insert(self._walls, paint, wall)
@@ -181,12 +183,6 @@ class Atlas:
     def _page_row(self, level: Any) -> Any:
         """First row of the pages shrunk 2^level times in height."""
         return self._pages * _start(self._style.rows, level)
-
-    def _ends_the_building(self, wall: int) -> bool:
-        """Whether a wall has the world outside of the building behind it."""
-        middle = self._points(wall, 0.5 * self._plan.walls.length[wall], -1.5 * CELL)
-        size = np.array(self._plan.region.shape[::-1]) * CELL
-        return bool(np.any((middle < 0) | (middle > size)))
 
     def _points(self, wall: int, along: Any, before: float) -> FloatArray:
         """Points (..., 2) some metres along a wall and before it."""
