@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from functools import partial
 import importlib
 import importlib.util
+from multiprocessing import resource_tracker
 import os
 import signal
 import threading
@@ -62,8 +63,16 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
     with joblib.parallel_config('loky', initializer=_prepare_worker, **backend):
         parallel = joblib.Parallel(jobs, return_as='generator', batch_size=1)
+    # Ctrl-C is for this process alone: those that are started inherit that it is blocked, which
+    # the start of their resource tracker would undo
+    resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield from parallel(joblib.delayed(work)(task) for task in tasks)
+        results = parallel(joblib.delayed(work)(task) for task in tasks)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    try:
+        yield from results
     except BrokenProcessPool as error:
         raise WorkersError(
             f'one of {jobs} processes was killed, probably because memory ran out: '
@@ -181,14 +190,13 @@ def _on_one_thread(work: Work, task: Any) -> Any:
 
 
 def _prepare_worker(parent: int) -> None:
-    """Use one thread; end with the parent process, however that ends, and not by Ctrl-C."""
+    """Use one thread; end with the parent process, however that ends."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
     importlib.import_module('cv2').setNumThreads(1)
 

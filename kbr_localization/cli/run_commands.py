@@ -69,8 +69,7 @@ def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -
     console.note_skipped(trajectory.skipped, trajectory.last_error)
     count, frames = trajectory.statuses.count('localized'), len(trajectory)
     console.note(f'{out}: {frames} poses, localized at {count} of them ({count / frames:.0%})')
-    wrong = [told.get('odometry_wrong', 0.0) for told in trajectory.reasons]
-    for text, _ in contradictions(dataset, wrong):
+    for text, _ in contradictions(dataset, trajectory):
         console.note(f'warning: {text}')
     if why := why_not_localized(kernel_map, dataset, trajectory):
         console.note(f'warning: {"seldom" if count else "never"} localized: {why}')
@@ -221,12 +220,15 @@ def try_(
     console.prepare_output(out, *runs)
     try:
         with open_workers(jobs), terminal_progress():
-            tried = trial.try_drives([reading.open(path, guess=True) for path in runs])
+            drives = [reading.open(path, guess=True) for path in runs]
+            tried = trial.try_drives(drives)
         write_page(out, tried.page)
     except BaseException:
         if made:
             out.parent.rmdir()
         raise
+    for drive in drives:
+        console.note_skipped(drive.skipped)
     console.note_skipped(tried.trajectory.skipped, tried.trajectory.last_error)
     if not json:
         print(tried.summary['verdict'], flush=True)

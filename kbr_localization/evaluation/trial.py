@@ -20,8 +20,14 @@ from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
-from kbr_localization.evaluation.metrics import run_metrics, same_place
-from kbr_localization.evaluation.report import record_run, run_data, RunRecord, tiles
+from kbr_localization.evaluation.metrics import run_metrics, same_place, SAME_PLACE_M
+from kbr_localization.evaluation.report import (
+    best_match,
+    record_run,
+    run_data,
+    RunRecord,
+    tiles,
+)
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import contradiction, LOST_M
 from kbr_localization.localization.map.build import build_map, unique_names
@@ -45,25 +51,14 @@ _DRIVE_TWICE = (
     'drive every way twice, in the same direction, where the robot is to localize: the first time '
     'for the map, the second for the test; or give two drives, as in `kbr try FIRST SECOND`'
 )
+Values = dict[str, Any]
 Advice = tuple[str, FloatArray]
 """What would make it better, and the places (k, 3) where."""
 LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
     'brightness': ('{:.0%}', lambda of: of < 0.12, 'dark: more light, or a longer exposure'),
-    'black or white pixels': (
-        '{:.0%}',
-        lambda of: of > 0.3,
-        'black or white in large parts: turn on auto exposure',
-    ),
-    'width of edges, of an image 320 pixels wide': (
-        '{:.1f} pixels',
-        lambda of: of > 1.5,
-        'blurred: a shorter exposure, or slower turns',
-    ),
-    'pixels on edges': (
-        '{:.0%}',
-        lambda of: of < 0.03,
-        'nearly bare: a wider lens that sees more than walls',
-    ),
+    'black or white': ('{:.0%}', lambda of: of > 0.3, 'partly black or white: auto exposure'),
+    'width of edges': ('{:.1f} of 320 pixels', lambda of: of > 1.5, 'blurred: expose shorter'),
+    'pixels on edges': ('{:.0%}', lambda of: of < 0.03, 'nearly bare: a wider lens sees more'),
 }
 """What `_measure` gives by name: how it is written, which is bad, and what to do then."""
 
@@ -71,8 +66,8 @@ LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
 class Trial(NamedTuple):
     """The figures by name, with all of `run_metrics`; what the page shows; the trajectory."""
 
-    summary: dict[str, Any]
-    page: dict[str, Any]
+    summary: Values
+    page: Values
     trajectory: Trajectory
 
 
@@ -83,14 +78,15 @@ def try_drives(drives: Sequence[Dataset]) -> Trial:
     Raises EvaluationError for a drive that stands or never comes back to a place that it showed.
     """
     for drive in drives:
-        if (way := float(se2.travelled(drive.odometry.poses)[-1])) < STANDS_M:
+        if (way := _metres(drive)) < STANDS_M:
             raise EvaluationError(
-                f'{drive.name}: by its odometry the robot stands: {way:.2f} m of way, expected at '
-                f'least {STANDS_M:g} m; {_DRIVE_TWICE}'
+                f'{drive.name}: by its odometry the robot stands: {way:.2f} m of way over its '
+                f'{len(drive)} images, expected at least {STANDS_M:g} m; {_DRIVE_TWICE}'
             )
     known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in drives)
     posed = drives if known else _posed_by_closures(drives)
     mapped, test = posed if len(posed) == 2 else _split(posed[0])
+    test = part_of(test, list(test))  # what is left out of the test is counted by itself
     if known:
         kernel_map = build_map([mapped])
     else:
@@ -102,11 +98,11 @@ def try_drives(drives: Sequence[Dataset]) -> Trial:
     of_drive = len(test) / len(drives[0]) if len(drives) == 1 else None
     summary = _summary(record, mapped, of_drive, known)
     odometry = kernel_map.calibration.described().items()
-    facts: dict[str, dict[str, str]] = {
+    facts: Values = {
         'Topics': {},
         'Odometry: learnt, corrected': {n.replace('_', ' '): of['words'] for n, of in odometry},
     }
-    advice = [*_advice_of_passes(record), *_advice_of_failures(record)]
+    advice = list(_advice(record))
     names = unique_names([drive.name for drive in drives])
     for name, drive, with_poses in zip(names, drives, posed, strict=True):
         of, whose = ('', '') if len(drives) == 1 else (f' of {name}', f'{name}: ')
@@ -139,7 +135,7 @@ def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:
 def _split(drive: Dataset) -> tuple[Dataset, Dataset]:
     """Split a drive into what is mapped and the stretch after it that comes back to it."""
     frames = list(drive)
-    known = [number for number, frame in enumerate(frames) if frame.reference is not None]
+    known = np.flatnonzero([frame.reference is not None for frame in frames])
     poses = np.array([frames[number].reference for number in known])
     way, (start, stop) = se2.travelled(poses), best_stretch(first_visits(poses))
     if stop <= start or way[stop - 1] - way[start] < SHORTEST_M:
@@ -148,7 +144,9 @@ def _split(drive: Dataset) -> tuple[Dataset, Dataset]:
             f'direction: nothing can be tested; {_DRIVE_TWICE}'
         )
     cut, end = known[start], known[stop - 1] + 1
-    return part_of(drive, frames[:cut]), part_of(drive, frames[cut:end])
+    mapped = part_of(drive, frames[:cut])
+    mapped.skipped = drive.skipped
+    return mapped, part_of(drive, frames[cut:end])
 
 
 def part_of(drive: Dataset, frames: Sequence[Frame]) -> Dataset:
@@ -170,14 +168,10 @@ def first_visits(poses: FloatArray) -> NDArray[np.intp]:
 
     The index is n where it was never there before.
     """
-    way = se2.travelled(poses)
-    found = np.full(len(poses), len(poses), dtype=np.intp)
-    for number, pose in enumerate(poses):
-        before = poses[: np.searchsorted(way, way[number] - AWAY_M, side='right')]
-        same = same_place(before, pose)
-        if same.any():
-            found[number] = np.argmax(same)
-    return found
+    way, never = se2.travelled(poses), len(poses)
+    ends = np.searchsorted(way, way - AWAY_M, side='right')
+    same = [same_place(poses[:end], pose) for end, pose in zip(ends, poses, strict=True)]
+    return np.array([np.argmax(each) if each.any() else never for each in same], dtype=np.intp)
 
 
 def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
@@ -197,15 +191,13 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
     return found
 
 
-def _summary(
-    record: RunRecord, mapped: Dataset, of_drive: float | None, known: bool
-) -> dict[str, Any]:
+def _summary(record: RunRecord, mapped: Dataset, of_drive: float | None, known: bool) -> Values:
     test, trajectory, errors = record.dataset, record.trajectory, record.errors
     assert errors is not None and errors.said is not None and trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds
     slowest = float(np.quantile(milliseconds, 0.95, method='higher'))
-    again = [same_place(record.kernel_map.poses, p).any() for p in record.reference.poses]
-    summary: dict[str, Any] = {
+    again = _shown(record.reference.poses, record.kernel_map.poses)
+    summary: Values = {
         'map_images': len(record.kernel_map),
         'map_m': _metres(mapped),
         'test_frames': len(test),
@@ -272,44 +264,43 @@ def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
     return float(small.mean()) / 255.0, float(clipped), float(width), float(np.mean(slope > 4.0))
 
 
-def _advice_of_passes(record: RunRecord) -> Iterator[Advice]:
-    """Name ways of the map that were not tested, and those driven in one direction only."""
-    poses, turn = record.kernel_map.poses, np.array([0.0, 0.0, np.pi])
-    steps = np.append(0.0, np.diff(se2.travelled(poses)))
-    tested = record.reference.poses
-    once = np.array([not same_place(tested, pose).any() for pose in poses])
+def _advice(record: RunRecord) -> Iterator[Advice]:
+    """Name ways that lack a pass, and where the test was wrong or not localized."""
+    errors, tested, mapped = record.errors, record.reference.poses, record.kernel_map.poses
+    assert errors is not None and errors.said is not None
+    said, steps = errors.said, np.append(0.0, np.diff(se2.travelled(mapped)))
     # the ways there and back lie side by side
-    one_way = np.array([not same_place(poses, pose + turn, 2.0).any() for pose in poses])
+    one_way = ~_shown(mapped + np.array([0.0, 0.0, np.pi]), mapped, 2.0)
     for where, what in (
-        (once, 'were not tested: drive there again'),
+        (~_shown(mapped, tested), 'were not tested: drive there again'),
         (one_way, 'were driven in one direction only: drive there the other way, too, if the '
          'robot is to be localized when it comes that way'),
     ):  # fmt: skip
         if where.mean() > _MENTIONED:
-            yield f'{steps[where].sum():.0f} m of the map {what}', poses[where]
-
-
-def _advice_of_failures(record: RunRecord) -> Iterator[Advice]:
-    """Name where the test was wrong and called localized, and where it was not localized."""
-    errors, poses = record.errors, record.reference.poses
-    assert errors is not None and errors.said is not None
-    said = errors.said
-    wrong, silent = said & errors.lost, ~said
+            yield f'{steps[where].sum():.0f} m of the map {what}', mapped[where]
+    if (wrong := said & errors.lost).any():
+        worst = errors.position_m[wrong].max()
+        radius = record.kernel_map.filter_config.localized_radius
+        why = 'places look alike, or reference poses are wrong; drive there again for the map'
+        if worst <= radius:
+            why = f'localized means within {radius:g} m here, where images change little in metres'
+        yield f'called localized, but up to {worst:.1f} m off: {why}', tested[wrong]
+    yield from contradictions(record.dataset, record.trajectory)
+    silent = ~said
     if said.mean() >= MOSTLY:  # the way to the first answer is as usual
         silent[: int(np.argmax(said))] = False
-    if wrong.any():
-        yield (
-            f'called localized, but up to {errors.position_m[wrong].max():.1f} m off: places look '
-            'alike, or reference poses are wrong; drive there again for the map',
-            poses[wrong],
-        )
-    odometry_wrong = [told.get('odometry_wrong', 0.0) for told in record.trajectory.reasons]
-    yield from contradictions(record.dataset, odometry_wrong)
     if why := why_not_localized(record.kernel_map, record.dataset, record.trajectory):
-        yield f'seldom localized: {why}', poses[~said]
+        yield f'seldom localized: {why}', tested[~said]
     elif silent.mean() > _MENTIONED:
         text = f'not localized in {silent.mean():.0%} of the test: add a pass to the map here'
-        yield text, poses[silent]
+        yield text, tested[silent]
+
+
+def _shown(
+    poses: FloatArray, others: FloatArray, metres: float = SAME_PLACE_M
+) -> NDArray[np.bool_]:
+    """Tell which of some poses (n, 3) are at the place of one of others (m, 3)."""
+    return np.array([same_place(others, pose, metres).any() for pose in poses])
 
 
 def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Trajectory) -> str:
@@ -323,7 +314,7 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     if 2 * count >= len(trajectory):
         return ''
     track = dataset.odometry.recorded or dataset.odometry  # with the jumps that were removed
-    odometry = np.array([track.at(frame.stamp_ns) for frame in dataset])
+    odometry = track.at(dataset.stamps_ns)
     moved = odometry - odometry[0]
     moved[:, 2] = se2.wrap_angle(moved[:, 2])
     if (np.abs(moved) < 0.1).all():  # metres and radians
@@ -334,11 +325,10 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     way, pairs = se2.travelled(odometry), []
     places = np.arange(0.0, way[-1], max(1.0, way[-1] / 200.0))
     for number in np.unique(np.searchsorted(way, places)).tolist():
-        frame, pose = dataset[number], dataset[number].reference
+        pose = dataset[number].reference
         with suppress(DatasetError, VisionError):  # counted where it was localized
             if pose is None:
-                descriptor = kernel_map.describer.describe(frame.load_image())
-                pose = kernel_map.poses[kernel_map.best_match(descriptor)[0]]
+                pose = best_match(kernel_map, dataset[number]).map_pose
             pairs.append((odometry[number], pose))
     driven, seen = np.array(pairs).reshape(-1, 2, 3).transpose(1, 0, 2)
     step, leap = (np.hypot(*np.diff(poses[:, :2], axis=0).T) for poses in (driven, seen))
@@ -350,40 +340,33 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
     return '' if count else 'is this a map of that place, made with that camera?'
 
 
-def contradictions(dataset: Dataset, odometry_wrong: Sequence[float]) -> Iterator[Advice]:
-    """Say at how many frames, and where, images contradict the odometry: of probabilities (n,)."""
+def contradictions(dataset: Dataset, trajectory: Trajectory) -> Iterator[Advice]:
+    """Say at how many frames, and where, images contradicted the odometry of a localized run."""
+    wrong = np.array([told.get('odometry_wrong', 0.0) for told in trajectory.reasons])
     odometry = np.array([frame.odometry for frame in dataset])
     poses = np.array([np.full(3, np.nan) if f.reference is None else f.reference for f in dataset])
     steps = np.abs(se2.between(odometry[:-1], odometry[1:])).max(axis=1)
     stands = np.append(False, steps < 1e-3)  # metres, radians
     for still in (True, False):
-        found = (np.array(odometry_wrong) > 0.5) & (stands == still)
+        found = (wrong > 0.5) & (stands == still)
         if found.mean() > _MENTIONED:
             text = f'at {found.sum()} of {len(found)} frames {contradiction(still)}'
             yield text, poses[found]
 
 
-def _page(
-    record: RunRecord,
-    summary: dict[str, Any],
-    facts: dict[str, dict[str, str]],
-    advice: list[Advice],
-) -> dict[str, Any]:
+def _page(record: RunRecord, summary: Values, facts: Values, advice: list[Advice]) -> Values:
     """Return the page of the test, with its own figures, the facts, and the advice on the plan."""
     data = run_data(record)
-    marks = [
-        [*place, number]
-        for number, (_, places) in enumerate(advice, start=1)
-        for place in spread_out(places)
-    ]
+    marks = [[*at, n] for n, (_, where) in enumerate(advice, 1) for at in spread_out(where)]
     data['plans'][0]['layers'].append(
         {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': '', 'width': 1.0}
     )
     data['plans'][0]['layers'][1]['label'] = against = summary['errors_against']
     part, again = summary['test_of_drive'], summary['test_at_mapped_places']
     called, found = summary['called_localized'], [text for text, _ in advice]
+    names = dict.fromkeys([record.dataset.name, *record.kernel_map.run_names])
     return data | {
-        'title': f'Will it work? {record.dataset.name}',
+        'title': f'Will it work? {" on a map of ".join(names)}',
         'verdict': summary['verdict'],
         'subtitle': f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
         f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
@@ -414,7 +397,7 @@ def spread_out(places: FloatArray) -> FloatArray:
     return chosen[:: max(1, -(-len(chosen) // 8))]
 
 
-def verdict(summary: dict[str, Any]) -> str:
+def verdict(summary: Values) -> str:
     """
     Say in a sentence whether it works.
 
@@ -425,9 +408,8 @@ def verdict(summary: dict[str, Any]) -> str:
     if not called:
         return 'Not yet: the robot was never localized.'
     share = summary['localized']
-    word = 'Yes' if share >= MOSTLY and not wrong else 'Partly'
-    if share < 0.5 or wrong > _MENTIONED * called:
-        word = 'Not yet'
+    seldom = share < 0.5 or wrong > _MENTIONED * called
+    word = 'Not yet' if seldom else 'Yes' if share >= MOSTLY and not wrong else 'Partly'
     off = f'{wrong} of {called} answers' if wrong else 'no answer'
     return (
         f'{word}: {off} called localized {"were" if wrong > 1 else "was"} more than {LOST_M:g} m '
