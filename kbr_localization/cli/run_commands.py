@@ -221,26 +221,26 @@ def try_(
     try:
         with open_workers(jobs), terminal_progress():
             drives = [reading.open(path, guess=True) for path in runs]
-            tried = trial.try_drives(drives)
-        write_page(out, tried.page)
+            summary, page, trajectory = trial.try_drives(drives)
+        write_page(out, page)
     except BaseException:
         if made:
             out.parent.rmdir()
         raise
     for drive in drives:
         console.note_skipped(drive.skipped)
-    console.note_skipped(tried.trajectory.skipped, tried.trajectory.last_error)
+    console.note_skipped(trajectory.skipped, trajectory.last_error)
     if not json:
-        print(tried.summary['verdict'], flush=True)
+        print(summary['verdict'], flush=True)
     console.note('what would make it better:')
-    for number, text in enumerate(tried.page['advice'], start=1):
+    for number, text in enumerate(page['advice'], start=1):
         console.note(f'{number}. {text}')
     rows = {
         name: value if not isinstance(value, float) else f'{value:.{1 + (unit == "m")}f} {unit}'
-        for name, value, unit in tried.page['tiles']
+        for name, value, unit in page['tiles']
     }
     title = ' on a map of '.join(map(str, reversed(runs)))
-    console.show(title, tried.summary if json else rows, json)
+    console.show(title, summary if json else rows, json)
     console.note(f'{out}: open it in a browser')
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 from kbr_localization import se2
@@ -63,18 +63,11 @@ LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
 """What `_measure` gives by name: how it is written, which is bad, and what to do then."""
 
 
-class Trial(NamedTuple):
-    """The figures by name, with all of `run_metrics`; what the page shows; the trajectory."""
-
-    summary: Values
-    page: Values
-    trajectory: Trajectory
-
-
-def try_drives(drives: Sequence[Dataset]) -> Trial:
+def try_drives(drives: Sequence[Dataset]) -> tuple[Values, Values, Trajectory]:
     """
     Map what a drive shows first and localize the rest, or of two drives map one, localize one.
 
+    Returns figures by name, with all of `run_metrics`, what the page shows, and the trajectory.
     Raises EvaluationError for a drive that stands or never comes back to a place that it showed.
     """
     for drive in drives:
@@ -112,7 +105,7 @@ def try_drives(drives: Sequence[Dataset]) -> Trial:
         facts[f'Stamps{of}'] = _stamps(drive)
         facts[f'Images{of}'], bad = _looks(with_poses)
         advice += [(f'{whose}{text}', where) for text, where in bad]
-    return Trial(summary, _page(record, summary, facts, advice), record.trajectory)
+    return summary, _page(record, summary, facts, advice), record.trajectory
 
 
 def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:

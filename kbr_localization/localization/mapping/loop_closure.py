@@ -22,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.progress import report, tracked
+from kbr_localization.progress import report
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import LoadableImage
@@ -240,14 +242,24 @@ def measure_closures(
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
-    for number, about in tracked('looking at closures', [*zip(chosen, beside, strict=True)]):
-        ours = corners[int(closures.first[number])]
-        matches = [matched(corners[int(image)], ours) for image in about]
+    pairs = []
+    for number, about in zip(chosen, beside, strict=True):
+        ours = corners[closures.first[number]]
         ways = se2.between(poses[about], poses[closures.second[number]])
-        found = find_pose(matches, ways, view, relative[number])
-        if found is not None:
-            relative[number], seen[number] = found, True
+        pairs.append(([corners[n] for n in about], ours, ways, relative[number]))
+    work, tasks = partial(_find_poses, view), batches(pairs, 8)
+    found = gathered('looking at closures', len(pairs), work, tasks)
+    for number, pose in zip(chosen, found, strict=True):
+        if pose is not None:
+            relative[number], seen[number] = pose, True
     return replace(closures, relative=relative, seen=seen)
+
+
+def _find_poses(view: View, pairs: Sequence[tuple[Any, ...]]) -> list[FloatArray | None]:
+    return [
+        find_pose([matched(other, ours) for other in others], ways, view, guess)
+        for others, ours, ways, guess in pairs
+    ]
 
 
 def find_pose(
