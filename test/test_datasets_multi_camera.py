@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from helpers import FRAME_NS, START_NS, tiny_frames
+from helpers import START_NS, tiny_frames
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
@@ -30,13 +30,6 @@ def sets(synchronizer, arrivals):
     for camera, ms in arrivals:
         found += synchronizer.add(camera, START_NS + ms * MS, ms)
     return [items for _, items in found]
-
-
-def test_images_of_nearly_the_same_time_belong_together():
-    both = Synchronizer(('front', 'rear'))
-    arrivals = [(0, 0), (1, 10), (1, 105), (0, 100), (0, 200), (1, 240)]
-    assert sets(both, arrivals) == [(0, 10), (100, 105), (200, 240)]
-    assert not both.dropped and both.silent == []
 
 
 def test_what_finds_no_other_within_the_tolerance_is_dropped_and_counted():
@@ -158,18 +151,6 @@ def test_a_camera_is_called_after_its_topic_or_folder(place, name):
 def test_cameras_of_one_name_are_refused(places):
     with pytest.raises(DatasetError, match='a different name for each'):
         camera_names(places)
-
-
-def test_a_run_of_two_cameras_has_an_image_of_each():
-    run = two_camera_run(8)
-    assert len(run) == 8 and run.cameras == CAMERAS
-    frame = run[3]
-    front, rear = frame.load_image()
-    assert isinstance(frame.load_image(), MultiImage)
-    assert np.array_equal(front, tiny_frames(8)[3].image)
-    assert np.array_equal(rear, tiny_frames(8)[3].image[:, ::-1])
-    assert frame.stamp_ns == START_NS + 3 * FRAME_NS
-    assert one_picture(frame.load_image()).shape == (96, 256)
 
 
 def test_images_of_another_size_and_colour_stand_side_by_side():

@@ -197,16 +197,6 @@ def test_the_page_of_a_map_shows_its_numbers_in_their_units(kernel_map):
     assert set(data['tables']) == {'odometry of run 1', 'odometry of run 2'}
 
 
-def test_the_page_says_when_errors_mean_nothing_and_counts_broken_images(kernel_map, tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
-    sorted((run / 'std_cam').iterdir())[0].write_bytes(b'no jpeg')
-    record = record_run(kernel_map, open_dataset(run))
-    assert 0 not in record.pairs and len(record.beliefs) == 6
-    assert run_data(record)['tables']['skipped'] == {'broken image': 1}
-    in_a_frame_of_its_own = dataclasses.replace(record, kernel_map=hand_made(kernel_map))
-    assert '`kbr map align`' in run_data(in_a_frame_of_its_own)['subtitle']
-
-
 def test_the_recording_is_read_back_by_rerun(record, tmp_path):
     pytest.importorskip('rerun', reason='rerun-sdk is not installed')
     from rerun.chunk import RrdReader

@@ -85,15 +85,6 @@ def test_an_interrupted_run_and_processes_find_the_same_numbers(tmp_path, parts)
         assert whole.read_text() == other.read_text()
 
 
-def test_runs_in_cold_format_that_are_absent_are_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv('KBR_COLD_RUNS', str(tmp_path))
-    module = importlib.import_module('experiments.mbksr_fig6')
-    experiments.main(['mbksr_fig6', '--full', '--out', str(tmp_path)])
-    assert 'skipped' in capsys.readouterr().out
-    monkeypatch.delenv('KBR_COLD_RUNS')
-    assert 'KBR_COLD_RUNS' in module.missing(module.EXPERIMENT.sizes['full'])
-
-
 @pytest.mark.parametrize(
     ('differences', 'state'),
     [

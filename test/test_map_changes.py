@@ -5,7 +5,6 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
-from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.grow import (
     grown,
@@ -72,18 +71,6 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
     assert len(taken) == 21
     for name, value in changed.items():
         assert getattr(taken, name) is value
-
-
-def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):
-    far = new_image(kernel_map, 29)
-    localizer = KernelBayesLocalizer(kernel_map)
-    localizer.initialize(far.pose, np.diag([0.01, 0.01, 0.01]))
-    before = localizer.belief.poses.copy()
-    localizer.follow_map(with_images(kernel_map, [far]))
-    assert np.array_equal(localizer.belief.poses, before)
-    localizer.update(far.descriptor)
-    assert localizer.diagnostics['best_similarity'] == pytest.approx(1.0)
-    assert np.hypot(*(localizer.estimate().pose - far.pose)[:2]) < 0.2
 
 
 def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):

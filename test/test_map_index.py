@@ -9,6 +9,7 @@ from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import Similarity
 import numpy as np
 import pytest
 
@@ -34,6 +35,26 @@ def similarities(large):
         building.descriptors(np.array([way]), False, rng)[0] for way in rng.uniform(5, 280, 20)
     ]
     return [(image, kernel_map.similarities(image)) for image in images]
+
+
+def test_values_are_computed_once_and_only_where_asked():
+    vector, asked = np.random.default_rng(0).random(100), []
+
+    def compute(indices):
+        asked.append(indices)
+        return vector[indices]
+
+    given = np.array([8, 20]), vector[[8, 20]]
+    similarity = Similarity(100, given, compute, np.array([7, 8, 50]))
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
+    wanted = np.array([3, 7, 8, 99])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    assert sorted(np.concatenate(asked)) == [3, 7, 50, 99]
+    # values count relative to the best: it may not change between two questions
+    assert vector[99] > max(vector[[7, 8, 20, 50]])
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
+    np.testing.assert_array_equal(similarity.known, [7, 8, 20, 50])
 
 
 @pytest.mark.parametrize('thorough', [False, True])

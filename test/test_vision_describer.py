@@ -124,7 +124,6 @@ def test_incomplete_and_damaged_states_are_refused(describer):
         describer_from_state({**state, 'vocabulary': np.zeros((3, 5))})
     for change in (
         {'branches': state['branches'][:-1]},
-        {'branches': np.full_like(state['branches'], np.nan)},
         {'branch_sizes': state['branch_sizes'] - 1},
         {'branch_sizes': [0, 200]},
     ):
