@@ -159,8 +159,7 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
             f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside of the '
             f'trajectory, which spans [{stamps_ns[0] * 1e-9:.3f}, {stamps_ns[-1] * 1e-9:.3f}] s'
         )
-    after = np.clip(np.searchsorted(stamps_ns, query), 1, max(1, stamps_ns.size - 1))
-    after = np.minimum(after, stamps_ns.size - 1)
+    after = np.minimum(np.maximum(np.searchsorted(stamps_ns, query), 1), stamps_ns.size - 1)
     before = np.maximum(after - 1, 0)
     span = np.maximum(stamps_ns[after] - stamps_ns[before], 1)
     fraction = ((query - stamps_ns[before]) / span)[..., np.newaxis]

@@ -172,15 +172,11 @@ def require(path: Path, what: str) -> Path:
 
 
 def load_yaml(path: Path, most: int = 1 << 16) -> Any:
-    """
-    Load a YAML file of strangers; raises OSError, and ValueError in one line.
-
-    It must not stand for more than 300,000 values, which each alias at most doubles.
-    """
+    """Load YAML of strangers, of at most 300,000 values; raises OSError, one-line ValueError."""
     # OpenCV begins its files with %YAML:1.0
     text = re.sub(r'\A%.*', '', read_text(path, most=most))
     try:
-        values = 0
+        values = 0  # an alias at most doubles them
         for event in yaml.parse(text, _Loader):
             values = 2 * values if isinstance(event, yaml.AliasEvent) else values + 1
             if values > 300_000:

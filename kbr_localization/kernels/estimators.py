@@ -82,6 +82,10 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return isinstance(self.kernel, str) and self.kernel == 'precomputed'
 
     def _checked(self, *data: Any, **settings: Any) -> Any:
+        # scikit-learn would forget the mask
+        data = tuple(
+            np.ma.filled(d.astype(float), np.nan) if np.ma.is_masked(d) else d for d in data
+        )
         return validate_data(self, *data, dtype=np.float64, **settings)
 
     def _pairs(self, X: Any, y: Any, **settings: Any) -> tuple[FloatArray, FloatArray]:
