@@ -59,10 +59,9 @@ class PreparedImages:
     """
 
     def __init__(self, roots: Roots) -> None:
-        blocks = np.split(roots, range(_BLOCK, len(roots), _BLOCK))
-        largest = np.max([_both_levels(block).max(axis=0) for block in blocks], axis=0)
-        self._further = np.flatnonzero(largest > 255)
-        self._rows, self._sums, self._scale = self._expand(roots)
+        halves, bytes_of_halves = _halves(roots)
+        self._further = np.flatnonzero(bytes_of_halves.max(axis=0, initial=0) == 255)
+        self._rows, self._sums, self._scale = self._expand(roots, halves, bytes_of_halves)
 
     def __call__(self, queries: Roots) -> NDArray[np.float64]:
         """
@@ -70,7 +69,8 @@ class PreparedImages:
 
         Shapes: (4 M,) -> (n,), (m, 4 M) -> (n, m).
         """
-        rows, _, scale = self._expand(np.atleast_2d(queries))
+        roots = np.atleast_2d(queries)
+        rows, _, scale = self._expand(roots, *_halves(roots))
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
         for column, row in enumerate(rows[:, np.newaxis]):
             # the nearest of one row is that row
@@ -81,31 +81,33 @@ class PreparedImages:
         np.clip(kernel, 0.0, 1.0, out=kernel)
         return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
 
-    def _expand(self, roots: Roots) -> tuple[Roots, NDArray[np.float64], NDArray[np.float64]]:
+    def _expand(
+        self, roots: Roots, halves: NDArray[np.float32], bytes_of_halves: Roots
+    ) -> tuple[Roots, NDArray[np.float64], NDArray[np.float64]]:
         """
         Return the bytes (m, columns) of images (m, 4 M), the sums of both levels, 1 / sqrt(N).
 
         A query's numbers beyond the largest ones here are cut off in its bytes.
         """
-        rows = np.empty((len(roots), roots.shape[1] * 3 // 2 + len(self._further)), dtype=np.uint8)
-        sums = np.empty(len(roots))
-        for start in range(0, len(roots), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            levels = _both_levels(roots[block])
-            beyond = np.maximum(levels.take(self._further, axis=1) - 255, 0)
-            # OpenCV saturates at 255, and is faster than NumPy
-            rows[block] = cv2.convertScaleAbs(np.concatenate([levels, beyond], axis=1))
-            sums[block] = levels.sum(axis=1, dtype=np.float64)
+        beyond = np.clip(halves.take(self._further, axis=1) - 255, 0, 255).astype(np.uint8)
+        rows = np.concatenate([bytes_of_halves, roots, beyond], axis=1)
+        sums = halves.sum(axis=1, dtype=np.float64) + roots.sum(axis=1, dtype=np.int64)
         totals = 0.5 * sums
         return rows, sums, np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0)), 0.0)
 
 
-def _both_levels(roots: Roots) -> NDArray[np.float32]:
-    """Roots (n, 6 M) of the halves and of the cells."""
-    cells = roots.astype(np.float32)  # which holds integers up to 2**24
-    beside = np.square(cells).reshape(len(roots), 2, 2, -1)
-    halves = np.rint(np.sqrt(beside[:, :, 0] + beside[:, :, 1]))
-    return np.concatenate([halves.reshape(len(roots), -1), cells], axis=1)
+def _halves(roots: Roots) -> tuple[NDArray[np.float32], Roots]:
+    """Roots (n, 2 M) of the halves of images (n, 4 M), and these cut to 255."""
+    halves = np.empty((len(roots), roots.shape[1] // 2), dtype=np.float32)
+    cut = np.empty(halves.shape, dtype=np.uint8)
+    for start in range(0, len(roots), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        cells = roots[block].reshape(-1, 2, 2, roots.shape[1] // CELLS)
+        left = cells[:, :, 0].astype(np.float32).reshape(len(cells), -1)
+        right = cells[:, :, 1].astype(np.float32).reshape(len(cells), -1)
+        halves[block] = np.rint(cv2.magnitude(left, right))
+        cut[block] = cv2.convertScaleAbs(halves[block])  # faster than NumPy
+    return halves, cut
 
 
 def cross_gram(left: Roots, right: Roots) -> NDArray[np.float64]:

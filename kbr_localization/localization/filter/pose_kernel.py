@@ -12,11 +12,14 @@ Gaussian noise ([MbKSR] eq. 21) is
 
     E k(z_i, u (+) xi) = (|W| / |S|)^(1/2) exp(-(z_i - z_u)^T S^-1 (z_i - z_u) / 2),
 
-S = W + C. In the frame of u, S is the same for all points, so that all values are one matrix
-product of monomials in z_i.
+S = W + C. In the frame of u, S is the same for all points. W is s^2 B^2, B the bandwidths and s
+the width of the Gaussian: with B^-1 C B^-1 = V diag(l) V^T, S is diag(s^2 + l) on the axes
+V^T B^-1, whatever s is.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import cv2
 from kbr_localization import se2
@@ -49,75 +52,72 @@ class PoseKernel:
 
         `noise`: covariance (3, 3) of xi, in the frames of the points; None for no noise.
         """
-        centre = points[:1, :2].sum(axis=0)
-        forms = self._forms(points, centre, noise)
-        values = _exp(self._monomials(poses, centre) @ forms.reshape(-1, forms.shape[2]).T)
-        near, far = np.split(values, 2, axis=1)
-        return np.asarray(near * np.float32(SHARE) + far * np.float32(1.0 - SHARE))
+        means, headings, axes, precisions, heights = self._gaussians(points, noise)
+        z, centre = se2.to_plane_and_circle(poses), means[:1].sum(axis=0)
+        # lengths on the axes are linear in z: those of its unit vectors, and of its origin
+        rows = np.empty((5, len(points), 4))
+        rows[:4], rows[4] = np.eye(4)[:, np.newaxis], centre - means
+        linear = (_turned(rows, headings) @ axes).T.reshape(4 * len(points), 5)
+        z = np.insert(z - centre, 4, 1.0, axis=1)
+        lengths = linear.astype(np.float32) @ z.astype(np.float32).T
+        return _mixture(lengths.reshape(4, len(points), len(z)), precisions, heights).T
 
     def pairs(
-        self,
-        poses: FloatArray,
-        points: FloatArray,
-        i: Indices,
-        j: Indices,
-        noise: FloatArray | None = None,
+        self, z: FloatArray, points: FloatArray, j: Indices, noise: FloatArray | None = None
     ) -> Single:
-        """Return the entries (p,) of `gram` at indices i (p,) of poses and j (p,) of points."""
-        centre = points[:1, :2].sum(axis=0)
-        monomials, forms = self._monomials(poses, centre)[i], self._forms(points, centre, noise)
-        return np.asarray(
-            [SHARE, 1.0 - SHARE] @ _exp(np.einsum('pk,spk->sp', monomials, forms[:, j]))
-        )
+        """Return entries (p,) of `gram` of poses on plane and circle (p, 4) and of points j."""
+        means, headings, axes, precisions, heights = self._gaussians(points, noise)
+        apart = (z - means.take(j, axis=0)).astype(np.float32)
+        turned = _turned(apart, headings.astype(np.complex64).take(j))
+        return _mixture(axes.astype(np.float32).T @ turned.T, precisions, heights)
 
-    def _monomials(self, poses: FloatArray, centre: FloatArray) -> FloatArray:
-        """Monomials (n, 21) up to degree 2 of z of poses (n, 3), x and y from a centre (2,)."""
-        z = se2.to_plane_and_circle(poses)
-        z[:, :2] -= centre
-        squares = (z[:, :, np.newaxis] * z[:, np.newaxis]).reshape(len(z), 16)
-        return np.concatenate([squares, z, np.ones((len(z), 1))], axis=1)
+    def _gaussians(
+        self, points: FloatArray, noise: FloatArray | None
+    ) -> tuple[FloatArray, NDArray[np.complex128], FloatArray, Single, Single]:
+        """
+        Return the mixture E k(., u (+) xi) of points u (m, 3).
 
-    def _forms(
-        self, points: FloatArray, centre: FloatArray, noise: FloatArray | None
-    ) -> FloatArray:
-        """Coefficients (2, m, 21) of the logarithm of each Gaussian, as a polynomial in z."""
-        u = se2.to_plane_and_circle(points)
-        u[:, :2] -= centre
-        squares = (SCALES[:, np.newaxis] * self.bandwidths) ** 2
-        spread = squares[:, :, np.newaxis] * np.eye(4)
-        if noise is not None:
-            turning, shrink = noise[2, 2], np.exp(-0.5 * noise[2, 2])
-            u[:, 2:] *= shrink
-            spread[:, :2, :2] += noise[:2, :2]
-            spread[:, :2, 3] += noise[:2, 2] * shrink
-            spread[:, 3, :2] += noise[:2, 2] * shrink
-            spread[:, 2, 2] += 0.5 * np.expm1(-turning) ** 2
-            spread[:, 3, 3] -= 0.5 * np.expm1(-2.0 * turning)
-        precision = np.linalg.inv(spread)
-        turn = np.zeros((len(points), 4, 4))
-        turn[:, :2, :2] = turn[:, 2:, 2:] = se2.rotation(points[:, 2])[:, :2, :2]
-        quadratic = turn @ precision[:, np.newaxis] @ turn.transpose(0, 2, 1)
-        linear = np.einsum('smij,mj->smi', quadratic, u)
-        scale = np.log(np.linalg.det(precision) * squares.prod(axis=1))
-        constant = scale[:, np.newaxis] - np.einsum('smi,mi->sm', linear, u)
-        return np.concatenate(
-            [-0.5 * quadratic.reshape(2, -1, 16), linear, 0.5 * constant[..., np.newaxis]], axis=2
-        )
+        Means (m, 4) and conjugate headings (m,) of the points; in their frames the axes (4, 4), on
+        these -1/2 the precisions (2, 4) of both Gaussians, and their heights (2,).
+        """
+        noise = np.zeros((3, 3)) if noise is None else noise
+        shrink = np.exp(-0.5 * noise[2, 2])
+        spread = np.zeros((4, 4))
+        spread[:2, :2] = noise[:2, :2]
+        spread[:2, 3] = spread[3, :2] = noise[:2, 2] * shrink
+        spread[2, 2] = 0.5 * np.expm1(-noise[2, 2]) ** 2
+        spread[3, 3] = -0.5 * np.expm1(-2.0 * noise[2, 2])
+        wider, axes = np.linalg.eigh(spread / np.outer(self.bandwidths, self.bandwidths))
+        squares = SCALES[:, np.newaxis] ** 2
+        heights = np.sqrt(squares / (squares + wider)).prod(axis=1) * [SHARE, 1.0 - SHARE]
+        means = se2.to_plane_and_circle(points)
+        headings = means[:, 2] - 1j * means[:, 3]
+        means[:, 2:] *= shrink
+        axes /= self.bandwidths[:, np.newaxis]
+        precisions = (-0.5 / (squares + wider)).astype(np.float32)
+        return means, headings, axes, precisions, heights.astype(np.float32)
 
 
-def _exp(exponent: FloatArray) -> Single:
-    """Exponentials in single precision, where very small ones are slow."""
-    if not exponent.size:
-        return exponent.astype(np.float32)
-    values = cv2.exp(np.maximum(exponent, -20.0).astype(np.float32))
-    return np.asarray(values, dtype=np.float32).reshape(exponent.shape)
+def _turned(apart: NDArray[Any], headings: NDArray[Any]) -> NDArray[Any]:
+    """Turn differences (..., m, 4) on plane and circle by conjugate headings (m,)."""
+    turned = apart.view(headings.dtype) * headings[:, np.newaxis]
+    return np.asarray(turned.view(apart.dtype))
+
+
+def _mixture(lengths: Single, precisions: Single, heights: Single) -> Single:
+    """Return values (...) of a mixture of two Gaussians, of lengths (4, ...) on their axes."""
+    if not lengths.size:
+        return np.asarray(lengths[0])
+    exponents = precisions @ np.square(lengths, out=lengths).reshape(4, -1)
+    np.maximum(exponents, np.float32(-20.0), out=exponents)  # very small numbers are slow
+    return np.asarray(heights @ cv2.exp(exponents, exponents)).reshape(lengths.shape[1:])
 
 
 class PoseSearch:
     """Find poses of a map in reach of points, by a tree in the metric of the kernel."""
 
     def __init__(self, kernel: PoseKernel, poses: FloatArray) -> None:
-        self._bandwidths = kernel.bandwidths
+        self.poses, self._kernel, self._bandwidths = poses, kernel, kernel.bandwidths
         self._tree = cKDTree(se2.to_plane_and_circle(poses) / kernel.bandwidths)
 
     def near(self, points: FloatArray, noise: FloatArray | None = None) -> Indices:
@@ -128,11 +128,15 @@ class PoseSearch:
         found = self._tree.query_ball_point(squares[first], self._reach(noise) + 1.0)
         return np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *found]).astype(np.intp))
 
-    def pairs(self, points: FloatArray, noise: FloatArray) -> tuple[Indices, Indices]:
-        """Return pairs i (p,) of poses and j (p,) of points (m, 3) in reach of each other."""
+    def pairs(
+        self, points: FloatArray, noise: FloatArray | None = None
+    ) -> tuple[Indices, Indices, Single]:
+        """Return pairs i (p,) of poses and j (p,) of points in reach, and their `gram` (p,)."""
         tree = cKDTree(se2.to_plane_and_circle(points) / self._bandwidths)
         found = tree.sparse_distance_matrix(self._tree, self._reach(noise), output_type='ndarray')
-        return found['j'].astype(np.intp), found['i'].astype(np.intp)
+        i, j = found['j'].astype(np.intp), found['i'].astype(np.intp)
+        z = self._tree.data.take(i, axis=0) * self._bandwidths
+        return i, j, self._kernel.pairs(z, points, j, noise)
 
     def _reach(self, noise: FloatArray | None) -> float:
         """Return the bandwidths beyond which the kernel counts as zero: it is 0.002 there."""

@@ -41,13 +41,17 @@ class RunMean:
 
         `here`: the pose (3,) where the odometry has it.
         """
-        pending = []
-        for age, (pose, known, values) in enumerate(reversed(self._pending)):
-            if age < 64 and within(pose, here, self._radius, MAX_HEADING_DIFF):
-                pending.append((pose, known, values))
-            else:
-                self._sums[known] += values
-                self._counts[known] += 1.0
-        values, mean = seen.at(seen.known), self._sums / self._counts
-        self._pending = [*reversed(pending), (here, seen.known, values)]
-        return seen.mapped(lambda values, indices: np.asarray(values - mean[indices]))
+        poses = np.array([pose for pose, _, _ in self._pending]).reshape(-1, 3)
+        near = within(poses, here, self._radius, MAX_HEADING_DIFF)
+        near[:-64] = False
+        for elsewhere in np.flatnonzero(~near):
+            _, known, values = self._pending[elsewhere]
+            self._sums[known] += values
+            self._counts[known] += 1.0
+        kept = [self._pending[there] for there in np.flatnonzero(near)]
+        self._pending = [*kept, (here, seen.known, seen.at(seen.known))]
+
+        def relative(values: FloatArray, indices: NDArray[np.intp]) -> FloatArray:
+            return np.asarray(values - self._sums.take(indices) / self._counts.take(indices))
+
+        return seen.mapped(relative)

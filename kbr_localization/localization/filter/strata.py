@@ -112,7 +112,9 @@ class Strata:
         weights, log_odds = self.points.weights, self.log_odds
         odds = np.exp(log_odds - np.logaddexp.reduce(log_odds))
         prior = weights * np.repeat(odds, self.sizes)
-        r, c = model.evaluate(self.points.poses, prior, int(self.sizes[0]), seen, noise)
+        # points of a start lie anywhere
+        crowd = int(self.sizes[0]) if self.ages[0] else 0
+        r, c = model.evaluate(self.points.poses, prior, crowd, seen, noise)
         floor, mean = outlier_rate * float(r.max()), self.sums(weights * r)
         self.coverage = np.minimum(self.sums(weights * c), 1.0)
         nothing = 1.0 - i * self.coverage
@@ -236,14 +238,14 @@ def sample_from_image(
     Draw points about the poses of candidates, weighted as a sample of the uniform law on these.
 
     Importance sampling: draw a map pose from an equal mixture of the uniform law and the
-    conditional mean of the pose given the image, then a point from a Gaussian as wide as k_X. With
-    `few`, use only the likeliest of the candidates that an index proposes.
+    conditional mean of the pose given the image, then a point from a Gaussian as wide as k_X. Of
+    an index's candidates use all but the least likely, with `few` the best four.
     """
     candidates = seen.candidates
     likely = model.image_kernel(seen.at(candidates), seen.best)
-    if few and len(candidates) < seen.size:
-        best = np.sort(np.argsort(-likely, kind='stable')[:4])
-        candidates, likely = candidates[best], likely[best]
+    if len(candidates) < seen.size:
+        least = np.sort(likely)[-4] if few else 1e-3
+        candidates, likely = candidates[likely >= least], likely[likely >= least]
     places = model.places(candidates)
     proposal = 0.5 * places + 0.5 * likely / likely.sum()
     chosen = rng.choice(len(candidates), size=size, p=proposal)
