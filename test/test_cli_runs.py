@@ -224,6 +224,12 @@ def test_page_and_recording_are_written(world, tmp_path):
     assert not (tmp_path / 'page.html').exists()
 
 
+def test_broken_images_are_left_out_of_a_conversion_and_counted(run, tmp_path):
+    pictures(run)[0].write_bytes(b'')
+    told = done('convert', run, tmp_path / 'out', '--to', 'bag').stderr
+    assert 'skipped: 1 x broken image' in told and '19 frames' in told
+
+
 def test_a_run_becomes_a_bag_that_is_the_same_run(world, tmp_path):
     copy, tracks = tmp_path / 'bag', (tmp_path / 'run.tum', tmp_path / 'bag.tum')
     assert '20 frames' in done('convert', world / 'test', copy, '--storage', 'sqlite3').stderr

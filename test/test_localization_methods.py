@@ -237,6 +237,24 @@ def test_the_likelihood_of_the_nearest_images_is_the_density_about_them(ring):
     np.testing.assert_allclose(found.weights, plain / plain.sum())
 
 
+def test_a_start_is_the_projected_mean_of_the_gaussian(ring):
+    """Its kernel mean is N(x; pose, h^2 + J C J^T) on (x, y, cos, sin)."""
+    localizer = Algorithm1(ring)
+    h, a = localizer.config.position_bandwidth, localizer.config.heading_bandwidth
+    pose, covariance = ring_pose(3.0), np.diag([1.0, 0.5, 0.02])
+    covariance[0, 1] = covariance[1, 0] = 0.3
+    turn = np.zeros((4, 3))
+    turn[:2, :2], turn[2:, 2] = np.eye(2), [-np.sin(pose[2]), np.cos(pose[2])]
+    law = multivariate_normal(
+        se2.to_plane_and_circle(pose), np.diag([h, h, a, a]) ** 2 + turn @ covariance @ turn.T
+    )
+    localizer.initialize(pose, covariance)
+    gram = localizer.gram_x
+    ridge = localizer.config.state_ridge * gram[0, 0] * np.eye(len(ring))
+    expected = np.linalg.solve(gram + ridge, law.pdf(localizer.states))
+    np.testing.assert_allclose(localizer.alpha, expected, atol=0.05 * expected.max())
+
+
 def test_dead_reckoning_goes_aside_by_what_it_does_not_know_of_its_heading(ring):
     localizer = DeadReckoning(ring)
     pose, covariance = np.array([1.0, 2.0, 0.5]), np.diag([0.01, 0.02, 0.04])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import cv2
 from kbr_localization import se2
 from kbr_localization.cli.map_commands import describe_map
 from kbr_localization.datasets import OdometryTrack
@@ -10,12 +11,12 @@ from kbr_localization.localization.calibration import Calibration, moved, NAMES,
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.similarity import GramDescriber
-from kbr_localization.localization.mapping.align import (
-    at_base,
-    camera_poses,
-)
+from kbr_localization.localization.mapping import build
+from kbr_localization.localization.mapping.align import at_base, camera_poses
 from kbr_localization.localization.mapping.build import extend, map_from_odometry
+from kbr_localization.localization.mapping.odometry_model import CorrectedOdometry, Prior
 from kbr_localization.localization.mapping.trajectories import carried_places, odometry_leaps
+from kbr_localization.vision.turning import load_small, small, View
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -275,6 +276,29 @@ def test_a_drive_elsewhere_does_not_join(ring):
     elsewhere = RingRun(name='elsewhere', metres=20.0, wall=1)
     with pytest.raises(MapError, match=r'elsewhere and the map share no place .* --poses known'):
         extend(ring[1].kernel_map, elsewhere)
+
+
+def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
+    run, mapped = ring
+    looked = []
+
+    def measure(trajectories, closures, parameters, images, *_):
+        looked.append((closures, images))
+        return closures
+
+    view = View(0.8, np.zeros(2))
+    seeing = CorrectedOdometry(MORE.odometry.poses, Prior.unknown(), view=view)
+    monkeypatch.setattr(build, 'correct_headings', lambda *_: seeing)
+    monkeypatch.setattr(build, 'measure_closures', measure)
+    extend(mapped.kernel_map, MORE)
+    [(closures, images)] = looked
+    n = len(mapped.kernel_map)
+    assert len(images) == n + len(MORE)
+    assert np.all(closures.first >= n) and np.any(closures.second < n)
+    for image, frame in ((n + 3, MORE[3]), (5, run[5]), (n - 1, run[n - 1])):
+        blurred = cv2.GaussianBlur(small(frame.image), (0, 0), 1.5)
+        shown = cv2.GaussianBlur(load_small(images[image]), (0, 0), 1.5)
+        assert np.abs(shown.astype(float) - blurred).mean() < 6.0
 
 
 @pytest.fixture(scope='module')

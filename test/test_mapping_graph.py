@@ -5,8 +5,8 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import SIZE
-from kbr_localization.localization.mapping.consistency import agree
-from kbr_localization.localization.mapping.graph import settle
+from kbr_localization.localization.mapping.consistency import agree, DEVIATION
+from kbr_localization.localization.mapping.graph import PoseGraph, settle
 from kbr_localization.localization.mapping.loop_closure import (
     Closures,
     find_pose,
@@ -146,6 +146,20 @@ def runs_along_one_way(runs, images=30):
         (images * each[:, np.newaxis] + np.arange(images)).ravel() for each in (later, earlier)
     )
     return trajectories, closures_of(first, second, np.repeat(np.arange(len(later)), images))
+
+
+def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
+    trajectories, closures = runs_along_one_way(2)
+    graph = PoseGraph(trajectories, closures, Prior.unknown())
+    moved = trajectories.odometry.copy()
+    # of thirty closures the few that miss by far count as any
+    moved[30:] += np.outer((-1.0) ** np.arange(30), [0.1, 0.12, 0.05])
+    moved[30:36, :2] += 50.0
+    graph.learn(np.append(moved, np.zeros(3 * SIZE)), np.ones(30, dtype=bool))
+    # of a Gaussian half of the values are within 1 / 1.4826 deviations
+    expected = 1.4826 * np.array([0.1, 0.12, 0.05])
+    np.testing.assert_allclose(graph.deviation[0], expected, rtol=0.1)
+    np.testing.assert_array_equal(graph.deviation[1], DEVIATION)
 
 
 @pytest.mark.parametrize('runs', [2, 3, 12])

@@ -6,6 +6,7 @@ import threading
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
+from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
@@ -254,6 +255,18 @@ def test_on_another_map_the_belief_starts_anew_or_from_a_pose_given_after_the_sw
     drive.give(straight_reference(4.0), 4.0)
     drive.blind(4.25, 4.4)
     assert drive.error(4.4) < 0.3
+
+
+def test_a_map_that_grows_keeps_the_belief(drive):
+    drive.go(0.0, 4.0)
+    localizer, last = drive.session.tracker.localizer, drive.session.last
+    describe = drive.kernel_map.describer.describe
+    image = NewImage(last.stamp_ns, last.estimate.pose, describe(last.image.load()))
+    drive.kernel_map = with_images(drive.kernel_map, [image])
+    drive.session.follow_map(drive.kernel_map)
+    assert drive.session.tracker.localizer is localizer
+    drive.go(4.05, 6.0)
+    assert drive.error(6.0) < 0.3 and len(drive.session.tracker.kernel_map) == 41
 
 
 def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
