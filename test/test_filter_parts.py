@@ -7,7 +7,7 @@ from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.consecutive import ConsecutiveImages, log_ratio
+from kbr_localization.localization.filter.consecutive import compare_with_way, ConsecutiveImages
 from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.localization.filter.points import Points
@@ -371,7 +371,8 @@ def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
     ids=['drives', 'stands', 'wheels spin', 'odometry frozen'],
 )
 def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong):
-    assert (log_ratio(LAW, value, metres, 0.0) > 0.0) == wrong
+    ratio, _ = compare_with_way(LAW, value, metres, 0.0)
+    assert (ratio > 0.0) == wrong
 
 
 def test_the_law_of_a_run_is_learnt_from_pairs_that_agree_with_the_odometry():
@@ -393,15 +394,16 @@ def test_images_of_the_map_in_their_order_are_a_right_odometry():
     assert images.probability < 0.1
 
 
-@pytest.mark.parametrize('sd', [0.0, 4.0])
-def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one(sd):
+@pytest.mark.parametrize(('sd', 'good'), [(0.0, 10), (4.0, 10), (4.0, 0)])
+def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one(sd, good):
     images, rng = ConsecutiveImages(MAP), np.random.default_rng(0)
     image = TinyRun()[9].load_image()
     again = [image + sd * rng.standard_normal(image.shape) for _ in range(8)]
     stuck = [MAP.describer.describe(np.clip(noisy, 0, 255).astype(np.uint8)) for noisy in again]
-    for number, descriptor in enumerate([*MAP.descriptors[:10], *stuck, *MAP.descriptors[10:30]]):
+    before, after = MAP.descriptors[:good], MAP.descriptors[10:30]
+    for number, descriptor in enumerate([*before, *stuck, *after]):
         images.update(descriptor, straight(0.4 * number), 0.5)
-        if number == 17:
+        if number == good + 7:
             assert images.probability > 0.9 and images.repeated == (sd == 0.0)
     assert images.probability < 0.1
 

@@ -79,22 +79,29 @@ class ConsecutiveImages:
             _, other, its_mean = self._last[n]
             means = np.array([mean, its_mean])
             plain = bool(centring.squared_length(means).max() <= self._largest)
-            ratio = 0.0
+            ratio = regular = 0.0
             if plain:
                 value = centring.between(np.stack([image, other]), means)
-                ratio = log_ratio(law, value, d[n], a[n])
+                ratio, regular = compare_with_way(law, value, d[n], a[n])
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
             odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
             if plain and u[n] > STANDING:
-                self._of_run.learn(value, d[n], a[n], 1.0 - self.probability)
+                self._of_run.learn(value, d[n], a[n], regular * (1.0 - self.probability))
         self._last.append((pose, np.array(image), mean))
 
 
-def log_ratio(law: SimilarityDecay, value: float, d: float, a: float) -> float:
-    """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
+def compare_with_way(
+    law: SimilarityDecay, value: float, d: float, a: float
+) -> tuple[float, float]:
+    """
+    Compare k~ of a pair with what the odometry says of its way.
+
+    Return the log likelihood ratio of a wrong odometry to a right one, and the probability that
+    the pair is no outlier if the odometry is right.
+    """
     u, sd, top = float(law.distance(d, a)), law.spread, law.top
     # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
     low = np.array([top - sd, 0.0, 0.4 * top])
@@ -106,5 +113,6 @@ def log_ratio(law: SimilarityDecay, value: float, d: float, a: float) -> float:
     stands = np.exp(-((u / STANDING) ** 2))
     right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving
     wrong, outlier = 0.5 * (stopped + anyhow), OUTLIERS / 1.5  # k~ is from -0.5 to 1
-    ratio = ((1.0 - OUTLIERS) * wrong + outlier) / ((1.0 - OUTLIERS) * right + outlier)
-    return float(np.log(ratio))
+    right, wrong = (1.0 - OUTLIERS) * right, (1.0 - OUTLIERS) * wrong
+    ratio = float(np.log((wrong + outlier) / (right + outlier)))
+    return ratio, float(right / (right + outlier))
