@@ -35,6 +35,13 @@ def test_controls_lead_from_each_image_to_the_next_of_its_run(kernel_map):
     )
 
 
+def test_fewer_images_are_chosen_to_cover_the_run():
+    chosen = tiny_map(max_images=5).poses[:, 0]
+    everything = tiny_map().poses[:, 0]
+    gaps = np.abs(everything[:, np.newaxis] - chosen).min(axis=1)
+    assert gaps.max() <= (everything.max() - everything.min()) / 4
+
+
 @pytest.mark.parametrize('place', [0, 5])
 def test_images_that_are_broken_or_of_another_size_are_left_out_counted_and_named(
     tmp_path, caplog, place

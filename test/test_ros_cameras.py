@@ -1,6 +1,7 @@
 """Two cameras from topics to poses: node, recorder and player as processes that talk DDS."""
 
 import array
+import itertools
 
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
@@ -81,6 +82,22 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world)
         robot.dead.clear()
         robot.drive(10.05, 12.0, image_every=0.2)
         ros.spin_until(lambda: going_on not in diagnostics(reports, ': input')[0])
+
+
+def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    with node_at_hand(ros, map_file=two_camera_world.map_file, sync_tolerance=0.01, **TWO):
+        robot, starts = TwoCameraRobot(ros, delay=0.1), itertools.count(0.0, 0.4)
+        robot.wait_for_listeners()
+
+        def says_so():
+            start = next(starts)
+            robot.drive(start, start + 0.35, image_every=0.2)
+            message, values = diagnostics(reports, ': input')
+            dropped = values.get('images dropped: front: no image of rear near', 0)
+            return 'raise sync_tolerance' in message and int(dropped) > 2
+
+        ros.spin_until(says_so)
 
 
 def test_two_cameras_are_recorded_and_make_a_map(ros):
