@@ -93,10 +93,8 @@ class ImageModel:
         k_y = self.image_kernel(seen.at(seen.known), seen.best)
         mean = max(float(self._on_map[seen.known] @ k_y), 1e-100)
         if self._whole:
-            search, b = (
-                self._search,
-                np.stack([self._inverse @ k_y.astype(np.float32), self._ones]),
-            )
+            search = self._search
+            b = np.stack([self._inverse @ k_y.astype(np.float32), self._ones])
         else:
             search, b = self._in_part(poses, prior, seen, noise)
         here, apart = poses[:crowd], poses[crowd:]
