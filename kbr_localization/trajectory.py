@@ -19,9 +19,9 @@ class Trajectory:
 
     `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. `covariances`: (n, 3, 3) or
     None. `confidences`: (n,) or None. `statuses`: n words or empty, `reasons`: the numbers behind
-    each, by name, or empty. `updated`: (n,) bool or None. `seconds`: (n,) time spent on each frame
-    or None. `skipped`: frames left out, by reason. `last_error`: what was wrong with the last
-    image that could not be used.
+    each, by name, or empty. `updated`: (n,) bool or None. `seconds`: (n,) processor time of each
+    frame or None. `skipped`: frames left out, by reason. `last_error`: what was wrong with the
+    last image that could not be used.
     """
 
     stamps_ns: StampArray

@@ -202,8 +202,8 @@ def _summary(record: RunRecord, mapped: Dataset, of_drive: float | None, known: 
         'called_localized_1m_off': int((errors.said & errors.lost).sum()),
         'errors_against': 'known poses' if known else 'the pose graph of all that was driven',
         **run_metrics(errors),
-        'wall_ms_per_frame': float(milliseconds.mean()),
-        'wall_ms_per_frame_95': slowest,
+        'ms_per_frame': float(milliseconds.mean()),
+        'ms_per_frame_95': slowest,
         'fastest_camera_hz': 1000.0 / slowest,
     }
     return {'verdict': verdict(summary), **summary}
@@ -351,7 +351,7 @@ def _page(record: RunRecord, summary: Values, facts: Values, advice: list[Advice
     data = run_data(record)
     marks = [[*at, n] for n, (_, where) in enumerate(advice, 1) for at in spread_out(where)]
     data['plans'][0]['layers'].append(
-        {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': '', 'width': 1.0}
+        {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': 'advice', 'width': 1}
     )
     data['plans'][0]['layers'][1]['label'] = against = summary['errors_against']
     part, again = summary['test_of_drive'], summary['test_at_mapped_places']
@@ -369,10 +369,10 @@ def _page(record: RunRecord, summary: Values, facts: Values, advice: list[Advice
             ('of the frames localized', 'localized', '%'),
             ('until first localized', 'localized_after_m', 'm'),
             ('median error', 'position_median_m', 'm'),
-            ('of the errors inside the stated 2σ', 'coverage_2sigma', '%'),
+            ('of the errors inside the stated 2σ, of 95% expected', 'coverage_2sigma', '%'),
             (f'of {called} answers called localized > 1 m off', 'called_localized_1m_off', ''),
-            ('mean time per frame, this computer', 'wall_ms_per_frame', 'ms'),
-            ('95% of the frames within', 'wall_ms_per_frame_95', 'ms'),
+            ('processor time per frame, on average', 'ms_per_frame', 'ms'),
+            ('95% of the frames within', 'ms_per_frame_95', 'ms'),
             ('camera rate with 95% in time', 'fastest_camera_hz', 'Hz'),
         ),
         'facts': facts,

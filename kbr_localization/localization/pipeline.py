@@ -148,9 +148,9 @@ def localize(
         raise LocalizationError(f'init: expected global or reference, got {init!r}')
     estimates, seconds = [], []
     for frame in tracked('localizing', dataset):
-        start = time.perf_counter()
+        start = time.process_time()
         estimates.append(tracker.process(frame.stamp_ns, frame.load_image, frame.odometry))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         if observe is not None:
             observe(tracker.localizer, estimates[-1])
     if not estimates or (tracker.skipped and not tracker.used):
