@@ -350,9 +350,9 @@ def _page(record: RunRecord, summary: Values, facts: Values, advice: list[Advice
     """Return the page of the test, with its own figures, the facts, and the advice on the plan."""
     data = run_data(record)
     marks = [[*at, n] for n, (_, where) in enumerate(advice, 1) for at in spread_out(where)]
-    data['plans'][0]['layers'].append(
-        {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': 'advice', 'width': 1}
-    )
+    label = 'advice' if marks else ''
+    layer = {'kind': 'marks', 'points': marks, 'colour': 'ink', 'label': label, 'width': 1.0}
+    data['plans'][0]['layers'].append(layer)
     data['plans'][0]['layers'][1]['label'] = against = summary['errors_against']
     part, again = summary['test_of_drive'], summary['test_at_mapped_places']
     called, found = summary['called_localized'], [text for text, _ in advice]
