@@ -7,7 +7,10 @@ from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.consecutive import compare_with_way, ConsecutiveImages
+from kbr_localization.localization.filter.consecutive import (
+    compare_with_odometry,
+    ConsecutiveImages,
+)
 from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.localization.filter.points import Points
@@ -371,7 +374,7 @@ def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
     ids=['drives', 'stands', 'wheels spin', 'odometry frozen'],
 )
 def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong):
-    ratio, _ = compare_with_way(LAW, value, metres, 0.0)
+    ratio, _ = compare_with_odometry(LAW, value, metres, 0.0)
     assert (ratio > 0.0) == wrong
 
 

@@ -28,7 +28,7 @@ class DescribedRun(Dataset):
     """
     A run with the descriptors (m, d) of its frames.
 
-    `seconds_per_image`: mean time that reading and describing an image took.
+    `seconds_per_image`: mean processor time of reading and describing an image.
     """
 
     descriptors: np.ndarray

@@ -79,25 +79,25 @@ class ConsecutiveImages:
             _, other, its_mean = self._last[n]
             means = np.array([mean, its_mean])
             plain = bool(centring.squared_length(means).max() <= self._largest)
-            ratio = regular = 0.0
+            ratio = inlier = 0.0
             if plain:
                 value = centring.between(np.stack([image, other]), means)
-                ratio, regular = compare_with_way(law, value, d[n], a[n])
+                ratio, inlier = compare_with_odometry(law, value, d[n], a[n])
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
             odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
             if plain and u[n] > STANDING:
-                self._of_run.learn(value, d[n], a[n], regular * (1.0 - self.probability))
+                self._of_run.learn(value, d[n], a[n], inlier * (1.0 - self.probability))
         self._last.append((pose, np.array(image), mean))
 
 
-def compare_with_way(
+def compare_with_odometry(
     law: SimilarityDecay, value: float, d: float, a: float
 ) -> tuple[float, float]:
     """
-    Compare k~ of a pair with what the odometry says of its way.
+    Compare the similarity k~ of two images with their motion by the odometry: d metres, a radians.
 
     Return the log likelihood ratio of a wrong odometry to a right one, and the probability that
     the pair is no outlier if the odometry is right.

@@ -112,7 +112,7 @@ class Strata:
         weights, log_odds = self.points.weights, self.log_odds
         odds = np.exp(log_odds - np.logaddexp.reduce(log_odds))
         prior = weights * np.repeat(odds, self.sizes)
-        # points of a start lie anywhere
+        # the points of a global start lie anywhere
         crowd = int(self.sizes[0]) if self.ages[0] else 0
         r, c = model.evaluate(self.points.poses, prior, crowd, seen, noise)
         floor, mean = outlier_rate * float(r.max()), self.sums(weights * r)
@@ -244,7 +244,7 @@ def sample_from_image(
     candidates = seen.candidates
     likely = model.image_kernel(seen.at(candidates), seen.best)
     if len(candidates) < seen.size:
-        least = np.sort(likely)[-4] if few else 1e-3
+        least = np.sort(likely)[-4:][0] if few else 1e-3
         candidates, likely = candidates[likely >= least], likely[likely >= least]
     places = model.places(candidates)
     proposal = 0.5 * places + 0.5 * likely / likely.sum()

@@ -54,7 +54,7 @@ class DescribedImage:
     What became of an image.
 
     `descriptor` (d,), or None with the `error` that says why. `thumbnail`: a JPEG file, empty
-    unless wanted. `shape`: (height, width). `seconds`: time that reading and describing took.
+    unless wanted. `shape`: (height, width). `seconds`: processor time of reading and describing.
     """
 
     descriptor: np.ndarray | None
@@ -291,13 +291,13 @@ def _describer_of(state: bytes) -> Describer:
 
 
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         image = source() if callable(source) else source
         descriptor = describer.describe(image)
     except (DatasetError, VisionError) as error:
-        return DescribedImage(None, seconds=time.perf_counter() - start, error=error)
-    seconds = time.perf_counter() - start
+        return DescribedImage(None, seconds=time.process_time() - start, error=error)
+    seconds = time.process_time() - start
     small = make_thumbnail(image) if thumbnail else b''
     shape = image.shape[:2]
     return DescribedImage(descriptor, shape, small, seconds)

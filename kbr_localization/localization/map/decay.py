@@ -104,10 +104,10 @@ class SimilarityDecay:
 
 class DecayOfRun:
     """
-    The `law` of a run that is being driven: another light, another speed than those of the map.
+    The `law` of the images of one drive, whose light and speed are not those of the map.
 
-    An extended Kalman filter of log top, log length and log angle begins with the map's law and
-    forgets old pairs. `spread` grows with the errors, and is at least the map's.
+    An extended Kalman filter of log top, log length and log angle starts from the map's law and
+    forgets old pairs. The spread follows the errors and is at least the map's.
     """
 
     def __init__(self, of_map: SimilarityDecay) -> None:
@@ -116,7 +116,7 @@ class DecayOfRun:
         self._covariance = self._prior
 
     def learn(self, value: float, d: float, a: float, right: float) -> None:
-        """Take in k~ of two images d metres and a radians apart, right with a probability."""
+        """Learn from k~ of two images, d metres and a radians apart with probability `right`."""
         law, rate = self.law, right / RUN_PAIRS
         expected, sd = law.moments(d, a)
         error = value - expected

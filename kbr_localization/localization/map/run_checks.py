@@ -123,9 +123,10 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
     if len(here) < 20:
         return 0.0, 0.0, 0.0
     # most pairs agree on the frame: as it is, or as one of them has it
-    frames = np.vstack([np.zeros(3), se2.compose(there, se2.inverse(here))])
-    agree = [_share_near(there - se2.compose(frame, here)) for frame in frames]
-    best = frames[0 if agree[0] >= 0.5 else int(np.argmax(agree))]
+    best = np.zeros(3)
+    if _share_near(there - here) < 0.5:
+        frames = np.vstack([best, se2.compose(there, se2.inverse(here))])
+        best = max(frames, key=lambda frame: _share_near(there - se2.compose(frame, here)))
     moved = se2.compose(best, here)
     away, apart = moved[:, :2] - moved[:, :2].mean(axis=0), there - moved
     apart[:, 2] = se2.wrap_angle(apart[:, 2])
