@@ -16,8 +16,6 @@ the error, root mean squares over those right and called localized. *ms*: of one
 that are mapped; on foreign maps *wrong* is of all frames.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict

@@ -7,8 +7,6 @@ dataset (Neubert, Schubert and Protzel, RA-L 2019): 170 m up and down, ten veloc
 room or a corridor is rendered about the true paths and seen from them once a second.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

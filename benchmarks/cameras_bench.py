@@ -6,8 +6,6 @@ front, one to the rear, or both; the map is made by day, the runs are at night, 
 global start. The same pictures are used for all three.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 import math

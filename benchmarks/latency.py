@@ -5,8 +5,6 @@ Node and camera are processes; the camera sends raw 640x480 images of a rendered
 under stamps of now.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import signal

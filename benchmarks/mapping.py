@@ -7,8 +7,6 @@ another random robot is localized at night on both. `--train RUN RUN --test RUN`
 true poses instead.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -10,8 +10,6 @@ has the least sum, be these differences of thumbnails or of the image kernel. Th
 same photographs: `python -m benchmarks.acceptance`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

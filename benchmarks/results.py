@@ -4,8 +4,6 @@ What all benchmarks share: how ratios are measured, and where the figures go.
 Each benchmark replaces its own sections of `README.md` and leaves the others' alone.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 import gc

@@ -6,8 +6,6 @@ and the opening of the large map in a separate process; and global starts.
 A million images take about 7 GB of disk while they are drawn and written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import cycle
 import json

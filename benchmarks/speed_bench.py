@@ -5,8 +5,6 @@ Everything runs on a rendered building of look-alike corridors, 640x480, map of 
 the filter tracks a drive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 import resource

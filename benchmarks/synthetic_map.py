@@ -12,8 +12,6 @@ With the constants below the kernel is about 0.8 between two images of one pose,
 away and 0.55 far away: what was measured on rendered runs of COLD's size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Run experiments one after the other, or only assemble the page of their results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import importlib
 

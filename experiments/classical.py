@@ -1,7 +1,5 @@
 """Kalman, extended and unscented Kalman filters, which the papers compare kernel filters with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ An experiment is a trial, which finds the numbers of one seed and cell, and a ju
 all of them into rows, claims and a figure. Its verdict is computed and never edited.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 import csv

@@ -5,8 +5,6 @@ Posterior means of jointly Gaussian pairs in d = 2..64 dimensions from n = 200 p
 of the prior, against the exact ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 from typing import Any

@@ -5,8 +5,6 @@ Kernel Bayes' rule and the conditional mean, both with incomplete Cholesky, agai
 for the jointly Gaussian problem whose posterior is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

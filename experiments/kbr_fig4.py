@@ -5,8 +5,6 @@ States u = (1 + b sin(M θ)) (cos θ, sin θ) + ς with θ advancing by η: (a) 
 nonlinear; (b) oscillatory rotation. Observations are the states with noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 import functools

@@ -5,8 +5,6 @@ Kernel Bayes filters with a Gaussian kernel on the nine entries and with the tra
 rotations, against Kalman filters on the entries and on quaternions whose models are fitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 from typing import Any

@@ -5,8 +5,6 @@ The hidden state is an angle that advances by 0.4; the observation oscillates ab
 EKF, UKF and kRegBayes know the dynamics, KBR and pKBR learn from pairs; all know the first angle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 from typing import Any

@@ -5,8 +5,6 @@ The camera circles the table at a changing distance: 0..10 in training, 5..7 in 
 pKBR learn everything from the training run; kRegBayes is also told that the distance is about 6.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 from typing import Any

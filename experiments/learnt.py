@@ -1,7 +1,5 @@
 """What several experiments learn and simulate: filters from one run, and a circle that swings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kbr_localization.kernels import (

@@ -6,8 +6,6 @@ and θ the angle of x; observations are y = sign(x) |x|^(1/2) + ξ with Laplace 
 Gaussian noise, noise from a Gaussian mixture, and an increment η that differs in the test phase.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 import functools

@@ -7,8 +7,6 @@ Algorithm 1 as printed (proposed). The reduced size renders a building; the full
 runs in COLD's format from the folder that the environment variable KBR_COLD_RUNS names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 import os

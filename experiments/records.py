@@ -5,8 +5,6 @@ The numbers are in results/records/<name>_<size>.json, which is replaced as a wh
 task, so that an interrupted run continues where it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import itertools

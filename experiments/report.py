@@ -1,7 +1,5 @@
 """The generated part of README.md: a row a figure, with the counts of verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import itertools
 import json

@@ -5,8 +5,6 @@ Everything is a box with sides along the axes and a plain colour, shaded by the 
 surface and by distance, so that an image says where the camera is and where it looks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

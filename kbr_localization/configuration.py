@@ -5,8 +5,6 @@ The YAML file, the ROS parameters, the map file and the documentation are made f
 against these dataclasses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import dataclasses
 import difflib

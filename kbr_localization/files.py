@@ -1,7 +1,5 @@
 """Files that appear as a whole or not at all, and claims of those that grow."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """How `kbr` and the nodes start; the console scripts of the nodes."""
 
-from __future__ import annotations
-
 from functools import partial
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Progress of long work: reported from anywhere, shown for a block of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

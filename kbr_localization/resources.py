@@ -1,7 +1,5 @@
 """What is installed: the version, files of the source tree, optional modules and remedies."""
 
-from __future__ import annotations
-
 import hashlib
 from importlib import metadata
 import os

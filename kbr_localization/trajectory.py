@@ -1,7 +1,5 @@
 """Stamped poses that a localizer estimated over a run, and how stamps are read from text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 

@@ -5,8 +5,6 @@ Everywhere linear algebra and OpenCV use one thread: the cores are busy with oth
 result must not depend on how many there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext

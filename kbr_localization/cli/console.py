@@ -1,7 +1,5 @@
 """What a command shows: notes on stderr, tables or JSON on stdout; and checks of its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import os
 from pathlib import Path

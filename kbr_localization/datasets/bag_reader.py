@@ -1,7 +1,5 @@
 """Bags of ROS 1 and ROS 2: their topics and messages."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Write a run as a rosbag2 that `ros2 bag play` can replay."""
 
-from __future__ import annotations
-
 import functools
 import math
 from pathlib import Path

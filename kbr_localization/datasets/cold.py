@@ -4,8 +4,6 @@ Runs in the format of COLD, the CoSy localization database (Pronobis and Caputo,
 They are read, written as a whole, or recorded image by image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 import errno

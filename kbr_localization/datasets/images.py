@@ -1,7 +1,5 @@
 """Images of files and messages: encoded or raw bytes to arrays and back, of bounded size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 import io

@@ -1,7 +1,5 @@
 """Several cameras: their names, which images belong together, and runs of them."""
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence

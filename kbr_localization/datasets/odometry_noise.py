@@ -1,7 +1,5 @@
 """Wheel odometry with errors: of single steps and of whole runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 import zlib

@@ -1,7 +1,5 @@
 """Find out what a path holds and open it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Runs of public datasets: images with true poses in separate files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 import re

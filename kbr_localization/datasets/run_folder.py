@@ -1,7 +1,5 @@
 """Folders of runs: they appear as a whole or not at all, with notes in a file of their folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 import logging

@@ -1,7 +1,5 @@
 """Text files of runs and their poses in space, which are projected onto the floor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import functools
 import math

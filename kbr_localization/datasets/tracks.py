@@ -6,8 +6,6 @@ node (`ros.buffers`): a few poses that do not continue the track are left out; m
 them replace it, and the robot is assumed to have stood still between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ The node is a process of its own; an observer plays the run and collects the pos
 publishes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, ExitStack
 import ctypes

@@ -5,8 +5,6 @@ A trial keeps a random subset of the images of a map, and every method localizes
 it from a global start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 import functools

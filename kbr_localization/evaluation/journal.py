@@ -1,7 +1,5 @@
 """Results that go to a file as soon as they are there, so that stopped work continues."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 import hashlib

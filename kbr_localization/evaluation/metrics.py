@@ -8,8 +8,6 @@ that have an estimate (as `evo_ape` does), and `frames_without_estimate` says ho
 An estimate that is not finite is none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 

@@ -1,7 +1,5 @@
 """One HTML page about a run or a map, with everything in it: it opens without a network."""
 
-from __future__ import annotations
-
 import base64
 from contextlib import suppress
 from dataclasses import dataclass

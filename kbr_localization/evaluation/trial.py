@@ -6,8 +6,6 @@ localized on it. The poses are the known ones or, for a drive without, those tha
 and loop closures give over all of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace

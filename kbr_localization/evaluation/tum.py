@@ -6,8 +6,6 @@ Stamps are written and read as text with nine decimals: a floating-point number 
 frame, for which TUM has no room, are in a CSV file beside it: run.csv of run.tum.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -7,8 +7,6 @@ enter through their kernel alone, which does not depend on what is tuned: the Gr
 images is computed once, and the image of a frame is from then on its row number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial

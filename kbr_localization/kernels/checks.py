@@ -1,7 +1,5 @@
 """Argument checks: a KernelError names the argument, what was expected, and what was given."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kbr_localization.errors import KernelError

@@ -12,8 +12,6 @@ training states, and a Bayes' rule, which turns them into the posterior kernel m
 The kernel Kalman filter ([KKR]) keeps a mean and a covariance in the RKHS instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 import logging

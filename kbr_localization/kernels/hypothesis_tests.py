@@ -5,8 +5,6 @@ Sources: Gretton, Borgwardt, Rasch, Schoelkopf, Smola, *A kernel two-sample test
 Fukumizu, Teo, Song, Schoelkopf, Smola, *A kernel statistical test of independence* (2007).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from kbr_localization.errors import KernelError

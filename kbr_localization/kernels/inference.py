@@ -7,8 +7,6 @@ Kernel Bayesian inference with kernel means: models that push them, and Bayes' r
 Mb-KSR followed by NP-KSR.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ Where rounding makes a factorisation fail, the ridge is raised ([KBR] Fig. 1) an
 logged. A matrix that is asymmetric or indefinite beyond rounding is no Gram matrix: KernelError.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import logging
 

@@ -1,7 +1,5 @@
 """Kernels on rotations and on the circle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import math
 from typing import Any

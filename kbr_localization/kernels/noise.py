@@ -5,8 +5,6 @@ For a noise that is conjugate to a kernel k, m(z | x) = E[k(z, f(x) + e)] is a w
 and f(x) ([MbKSR] Example 1 and Appendix A). Sums and multiples of conjugate kernels work too.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math

@@ -17,8 +17,6 @@ The convention for the regularisation constants
     [KBR] Fig. 1 gives mu a further factor n: its delta is n^2 times ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import warnings
 

@@ -5,8 +5,6 @@ A score of a setting on a fold is the better the lower it is. `grid_search` eval
 combination of a grid; `posterior_score` is smooth, for an optimiser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import itertools
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Parameters of the filter `kbr`, with their ranges and the papers' symbols."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What every localizer offers, so that pipeline and node can drive any of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Run a localizer over frames: the node's offline twin."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ Odometry and images on their way to a worker, which wait for each other. No rclp
 `ImageQueue` is where images are dropped: each with a reason, which is counted.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parameters of the nodes, with the names of nav2_amcl where it has them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import re
 from typing import ClassVar

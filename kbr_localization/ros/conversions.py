@@ -5,8 +5,6 @@ Stamps are integer nanoseconds, poses are (3,) arrays of x, y in metres and head
 covariances are (3, 3) of x, y, heading.
 """
 
-from __future__ import annotations
-
 import array
 import importlib
 import math

@@ -4,8 +4,6 @@ What a node listens to: images, and odometry from a topic or from TF.
 Callbacks only convert and hand on. `OdometrySource` is all that knows where the odometry is from.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from functools import partial

@@ -4,8 +4,6 @@ The parameters as text, made from the code: config/localization.yaml, and docs/r
 `python -m kbr_localization.ros.interface` in the source tree writes both files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 import re

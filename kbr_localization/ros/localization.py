@@ -1,7 +1,5 @@
 """What runs on a configured node: map, session, inputs and outputs."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import secrets

@@ -4,8 +4,6 @@ The localization node: a lifecycle node with nav2_amcl's names.
 Callbacks only; `session.work` does the work in the thread of a worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 import gc

@@ -4,8 +4,6 @@ What the localization node publishes.
 About an answer: pose, transform, particles, pictures. For a lifecycle manager: heartbeats.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress

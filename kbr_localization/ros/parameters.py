@@ -1,7 +1,5 @@
 """ROS parameters made from configuration dataclasses: same names, defaults, descriptions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 import dataclasses
 import difflib

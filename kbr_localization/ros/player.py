@@ -4,8 +4,6 @@ Publish a recorded run as ROS topics with a clock, so that no rosbag2 is needed 
 Anything that `datasets.open_dataset` reads can be played.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial

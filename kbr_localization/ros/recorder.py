@@ -10,8 +10,6 @@ to the map that the nearest pose message says. So poses that come seldom, as fro
 as frequent ones of a motion capture system.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """How every program of the package starts, logs, runs its callbacks and ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 import gc

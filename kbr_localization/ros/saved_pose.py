@@ -1,7 +1,5 @@
 """The last pose on disk, from which a restarted node goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 import json

@@ -5,8 +5,6 @@ Callbacks hand in odometry, images and requests at any time and never wait; one 
 `work`, which drives the same `Tracker` as the offline pipeline. No rclpy here.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Floor plans of look-alike places: free cells, the walls around them, a graph of ways."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

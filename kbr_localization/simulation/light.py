@@ -1,7 +1,5 @@
 """Light that changes from run to run: lamps, daylight, and how the camera answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

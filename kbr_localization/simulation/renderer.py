@@ -6,8 +6,6 @@ distance, so the atlas keeps every wall at all pairs of power-of-two shrinkings 
 the ground at equal ones (a mip-map). Looking up is then one cv2.remap of the whole view.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 from typing import Any

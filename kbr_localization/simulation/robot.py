@@ -1,7 +1,5 @@
 """A robot that drives through a rendered building: its camera, its way, and its odometry."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 import math

@@ -6,8 +6,6 @@ to run, people walk through the view, the camera blurs and is noisy, the odometr
 of a real robot. Everything follows from seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools

@@ -1,7 +1,5 @@
 """Textures of a building's walls, floor and ceiling, and what hangs and stands at a wall."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

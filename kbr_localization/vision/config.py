@@ -1,7 +1,5 @@
 """What the image front end can be told."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

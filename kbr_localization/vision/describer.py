@@ -4,8 +4,6 @@ The interface between images and mathematics: descriptors that have a kernel.
 A descriptor of several cameras has a section for each; its kernel is the product of the cameras'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol

@@ -6,8 +6,6 @@ cosine moved into [0, 1], k(a, b) = (1 + a . b) / 2: an inner product plus a con
 definite, and 1 between equal vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools

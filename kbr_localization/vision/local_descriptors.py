@@ -6,8 +6,6 @@ shape by (k, size). The numbers are multiples of a power of two, `step`, about 1
 descriptor's length; see `vocabulary` for why.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, cast
 

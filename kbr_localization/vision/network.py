@@ -4,8 +4,6 @@ Networks in ONNX files, run by onnxruntime, and the dense local features of such
 A map keeps its network's file and the SHA-256 of it. A network is trusted as a program is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import hashlib
 from typing import Any

@@ -1,7 +1,5 @@
 """Describers that count visual words of local descriptors in a spatial pyramid."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import functools
 from typing import Any

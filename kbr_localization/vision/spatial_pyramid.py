@@ -20,8 +20,6 @@ Only level 1 is kept, as bytes (n, 4 M) of M words: a half's root is that of the
 of its two cells. All of this arithmetic is exact.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

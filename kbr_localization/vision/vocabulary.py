@@ -12,8 +12,6 @@ in float32, whose numbers have 24 bits, in whatever order a processor sums them,
 processor learns the same words from the same descriptors and finds the same words of them.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 import math
 

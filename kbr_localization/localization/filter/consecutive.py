@@ -9,8 +9,6 @@ earlier one: the last one, and while the odometry stands the oldest one since it
 robot that is carried moves away.
 """
 
-from __future__ import annotations
-
 from collections import deque
 import functools
 

@@ -14,8 +14,6 @@ where images are L times as likely here as elsewhere, the shared error makes var
 distance from an image of the map to the nearest one. b: mounting of the camera.
 """
 
-from __future__ import annotations
-
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.image_model import ImageModel

@@ -15,8 +15,6 @@ changes them in these steps:
     resample   draw points from the posterior kernel mean; learn the odometry's errors (`odometry`)
 """
 
-from __future__ import annotations
-
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig

@@ -15,8 +15,6 @@ rule off the map (`off_map_bayes_rule`) for delta -> infinity. A finite delta re
 delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
 """
 
-from __future__ import annotations
-
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.kernels.rules import observation_weights

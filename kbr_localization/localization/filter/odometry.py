@@ -12,8 +12,6 @@ of its own law of p, and all share the covariance V (Rao-Blackwellised filter, D
 Points whose p is right stay where the images are; the others die out.
 """
 
-from __future__ import annotations
-
 from kbr_localization import se2
 from kbr_localization.localization.calibration import (
     Calibration,

@@ -17,8 +17,6 @@ the width of the Gaussian: with B^-1 C B^-1 = V diag(l) V^T, S is diag(s^2 + l) 
 V^T B^-1, whatever s is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

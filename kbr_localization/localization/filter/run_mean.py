@@ -9,8 +9,6 @@ verification: Auckenthaler, Carey and Lloyd-Thomas, 2000):
     k~(y, Y_i) - sum_t k~(y_t, Y_i) / (N + N_0),   y_t taken elsewhere than y, or long before.
 """
 
-from __future__ import annotations
-
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray, within

@@ -8,8 +8,6 @@ at no place where so much was seen do log odds grow. The highest that a stay rea
 the limit.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

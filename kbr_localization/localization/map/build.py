@@ -1,7 +1,5 @@
 """From frames of runs to a map; many images are described by workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import functools

@@ -8,8 +8,6 @@ first used; CRC-32 of their blocks are in the group `checksums`, at the same pat
 compares these, and `read_map` does once in the background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses

@@ -1,7 +1,5 @@
 """Images that join a finished map, added while a robot localizes on it, and their file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

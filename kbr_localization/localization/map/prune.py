@@ -1,7 +1,5 @@
 """Which images to keep so that they cover a map, and what is lost without the others."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from kbr_localization import se2

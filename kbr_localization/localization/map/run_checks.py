@@ -1,7 +1,5 @@
 """Faults of the runs of a map that `kbr map build` names: odometry, leaps, frames apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 import itertools
 

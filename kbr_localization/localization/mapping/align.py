@@ -10,8 +10,6 @@ point (the base: `base_link`) in the frame of the camera is (offset x, offset y,
 `calibration`.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 
 from kbr_localization import se2

@@ -5,8 +5,6 @@ Another drive joins a finished map, whose poses stay (`extend`): its images are 
 with the map's, as segments whose poses are known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -13,8 +13,6 @@ closures are wrong: the weights w of chains are those of Geman and McClure's los
 do not fit are let go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

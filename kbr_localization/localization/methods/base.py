@@ -1,7 +1,5 @@
 """What the methods share: their parameters, the update cycle, and how a belief is summarized."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import make_dataclass
 from typing import Any

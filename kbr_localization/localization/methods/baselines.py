@@ -4,8 +4,6 @@ Nearest image (NAI), dead reckoning, and a particle filter that combines the two
 The particle filter has the k-nearest-neighbour observation model (NN, [NN]).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kbr_localization import se2

@@ -18,8 +18,6 @@ kernel Monte Carlo filter (Kanagawa, Nishiyama, Gretton, Fukumizu, AAAI 2014 and
     U_1, U_2, ... = herding of sum_i alpha_i k_X(., X_i) in {X_i}.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kbr_localization import se2

@@ -6,8 +6,6 @@ are set or tuned are in the map's `baselines`; the rest are its defaults. An ins
 a method by an entry point of the group `kbr_localization.methods` that names a `Method`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 import importlib.metadata
