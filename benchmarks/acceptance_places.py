@@ -19,7 +19,7 @@ import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.tracks import without_jumps
-from kbr_localization.evaluation.described import describe_run, DescribedRun, GivenDescriptors
+from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
@@ -121,8 +121,7 @@ class Place:
     @functools.cached_property
     def kernel_map(self) -> KernelMap:
         """Return the map of all images, for runs of `Taken.dataset`."""
-        found = KernelMap.load(self.folder / 'map.h5')
-        return replace(found, describer=GivenDescriptors(found.describer), statistics=None)
+        return replace(KernelMap.load(self.folder / 'map.h5'), statistics=None)
 
     @functools.cached_property
     def black(self) -> np.ndarray:

@@ -15,7 +15,7 @@ from benchmarks.acceptance_places import Loaded
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.multi_camera import join_cameras
 from kbr_localization.evaluation import reference_trajectory, run_errors
-from kbr_localization.evaluation.described import describe_run, on_given_descriptors
+from kbr_localization.evaluation.described import describe_run
 from kbr_localization.evaluation.metrics import below_1m_from
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
@@ -47,7 +47,7 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
     for test in tests:
         run = describe_run(kernel_map.describer, test)
         for seed in SEEDS:
-            estimates = localize(on_given_descriptors(kernel_map), run, seed=seed)
+            estimates = localize(kernel_map, run, seed=seed)
             errors = run_errors(reference_trajectory(run), estimates)
             after = below_1m_from(errors)
             positions.append(errors.position_m)

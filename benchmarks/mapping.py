@@ -18,7 +18,7 @@ from benchmarks import results
 from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
-from kbr_localization.evaluation.described import describe_run, on_given_descriptors
+from kbr_localization.evaluation.described import describe_run
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map
@@ -79,8 +79,8 @@ def drift_error(run: Dataset) -> float:
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
     """Mean RMSE after localizing of a run with several seeds, NaN where there is none."""
     run = describe_run(kernel_map.describer, test)
-    known, reference = on_given_descriptors(kernel_map), reference_trajectory(run)
-    trajectories = [localize(known, run, seed=seed) for seed in range(seeds)]
+    reference = reference_trajectory(run)
+    trajectories = [localize(kernel_map, run, seed=seed) for seed in range(seeds)]
     found = [run_metrics(run_errors(reference, one)) for one in trajectories]
     errors = [one['rmse_once_below_1m_m'] for one in found]
     return float(np.mean([error for error in errors if error is not None] or [np.nan]))

@@ -10,7 +10,7 @@ from kbr_localization.evaluation.comparison import (
     random_map,
     Task,
 )
-from kbr_localization.evaluation.described import describe_run, on_given_descriptors
+from kbr_localization.evaluation.described import describe_run
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
@@ -154,4 +154,4 @@ def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog, bro
     compare(train_map, open_dataset(run), tmp_path / 'out', plan)
     assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
     described = describe_run(train_map.describer, open_dataset(run))
-    assert localize(on_given_descriptors(train_map), described).skipped == {'broken image': 2}
+    assert localize(train_map, described).skipped == {'broken image': 2}

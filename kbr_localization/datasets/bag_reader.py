@@ -180,13 +180,13 @@ def stamp_of(message: Any) -> int:
     """
     Return the stamp in nanoseconds of the header of a message.
 
-    Raises DatasetError for a negative one, as of a delay that is taken off the first stamps of a
-    simulation.
+    Raises DatasetError for zero, which is none, and for a negative one, as of a delay that is
+    taken off the first stamps of a simulation.
     """
-    stamp = message.header.stamp
-    if stamp.sec < 0:
-        raise DatasetError(f'expected a stamp of zero seconds or more, got {stamp.sec}')
-    return int(stamp.sec) * 10**9 + int(stamp.nanosec)
+    stamp_ns = int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
+    if stamp_ns <= 0:
+        raise DatasetError(f'expected a stamp above zero, got {stamp_ns * 1e-9:g} s')
+    return stamp_ns
 
 
 def _storage_of(path: Path) -> Path:

@@ -139,7 +139,13 @@ def read_cold(folder: Path) -> Dataset:
             f'no image was recorded in {path}: each needs a pose that is near in time; the log of '
             'the recorder says what did not come'
         )
-    odometry, notes = _read_odometry(path / ODOMETRY, skipped), read_notes(path)
+    if not (path / ODOMETRY).is_file():
+        raise DatasetError(f'no odometry in {path}: expected the file {ODOMETRY}')
+    samples = [line for line in read_table(path / ODOMETRY, parse_odometry, skipped) if line]
+    # identical stamps do no harm
+    stamps = list(dict.fromkeys(stamp for stamp, _ in samples))
+    refuse_repeated_times(f'{path / ODOMETRY}: the times', stamps)
+    odometry, notes = make_track(samples, skipped, f'in {ODOMETRY.name}'), read_notes(path)
     lines = read_table(places, parse_place, skipped) if places.is_file() else []
     labels, images = dict(line for line in lines if line is not None), list[Frame]()
     for file in files:
@@ -159,15 +165,6 @@ def read_cold(folder: Path) -> Dataset:
             + ''.join(f', {count} {reason}' for reason, count in skipped.items())
         )
     return make_run(path.resolve().name, images, odometry, skipped, notes=notes)
-
-
-def _read_odometry(path: Path, skipped: Skipped) -> OdometryTrack:
-    if not path.is_file():
-        raise DatasetError(f'no odometry in {path.parents[1]}: expected the file {ODOMETRY}')
-    lines = [line for line in read_table(path, parse_odometry, skipped) if line is not None]
-    # identical stamps do no harm
-    refuse_repeated_times(f'{path}: the times', list(dict.fromkeys(stamp for stamp, _ in lines)))
-    return make_track(lines, skipped, f'in {ODOMETRY.name}')
 
 
 def write_cold_run(
@@ -193,13 +190,11 @@ def write_cold_run(
 def fill_cold_run(
     folder: Path, frames: Iterable[Frame], odometry: OdometryTrack, quality: int = 95
 ) -> Skipped:
-    """Write the files of a run to an empty folder; raises DatasetError and OSError."""
-    skipped, places, last = Skipped(), dict[str, str](), 'give at least one'
-    for file in (folder / CAMERAS[0], folder / PLACES.parent, folder / ODOMETRY.parent):
-        file.mkdir()
+    """Write the files of a run to an empty folder; raises DatasetError."""
+    recording, skipped, last = ColdRecording(folder), Skipped(), 'give at least one'
     for frame in frames:
         name = format_image_name(frame.stamp_ns, frame.reference)
-        if name in places:
+        if (folder / CAMERAS[0] / name).exists():
             raise DatasetError(f'two frames share the name {name}: expected one per microsecond')
         try:
             data = encoded_bytes(frame.image, frame.name or name, quality)
@@ -207,21 +202,13 @@ def fill_cold_run(
             last = str(error)
             leave_out_image(skipped, name, error)
             continue
-        (folder / CAMERAS[0] / name).write_bytes(data)
-        places[name] = label_word(frame.label)
-    if not places:
+        recording.append_image(frame.stamp_ns, frame.reference, data, frame.label)
+    if not recording.count:
         raise DatasetError(f'cannot write a run without images: {last}')
-    lines = (f'{name} {label}\n' for name, label in places.items())
-    (folder / PLACES).write_text(''.join(lines), encoding='utf-8')
     track = odometry.recorded or odometry
-    samples = map(format_odometry, track.stamps_ns.tolist(), track.poses)
-    (folder / ODOMETRY).write_text(''.join(samples), encoding='utf-8')
+    recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
+    recording.close()
     return skipped
-
-
-def label_word(label: str) -> str:
-    """Return a label as places.lst has it: without blanks, never empty."""
-    return '_'.join(label.split()) or 'unknown'
 
 
 class ColdRecording:
@@ -294,7 +281,7 @@ class ColdRecording:
         stamp_ns: int,
         reference: FloatArray | None,
         encoded: bytes | Sequence[bytes],
-        label: str = 'unknown',
+        label: str = '',
     ) -> Path:
         """
         Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
@@ -312,7 +299,8 @@ class ColdRecording:
                     part.rename(self.path / camera / name)
                 finally:
                     part.unlink(missing_ok=True)
-            _append(self.path / PLACES, f'{name} {label_word(label)}\n')
+            word = '_'.join(label.split()) or 'unknown'
+            _append(self.path / PLACES, f'{name} {word}\n')
         self.count += 1
         self.last_image = StampedPose(stamp_ns, reference)
         return self.path / self.cameras[0] / name
@@ -320,19 +308,13 @@ class ColdRecording:
     def _check_foreign(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        found = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
-        known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
-        for name in found:
-            if name not in known and not name.endswith(SUFFIX):
-                raise DatasetError(
-                    f'{self.path} holds {name!r} and is no COLD run: '
-                    'give a new folder, or a run to go on with'
-                )
-        there = [c for c in found if c.endswith(SUFFIX) and any((self.path / c).glob('*'))]
-        if there and set(there) != set(self.cameras):
+        found = sorted(self.path.iterdir()) if self.path.is_dir() else []
+        own = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
+        taken = [p.name for p in found if p.name not in own and (p.is_file() or any(p.iterdir()))]
+        if taken and set(taken) != set(self.cameras):
             raise DatasetError(
-                f'{self.path} holds images of {", ".join(there)}: give a new folder to record '
-                f'{", ".join(self.cameras)}'
+                f'{self.path} holds {", ".join(taken)}: give a new folder to record '
+                f'{", ".join(self.cameras)}, or a run of them to go on with'
             )
 
     @contextmanager
@@ -353,17 +335,14 @@ class ColdRecording:
 
 def _append(path: Path, text: str) -> None:
     """Write all of a text at the end of a file, or nothing of it."""
-    with path.open('ab', buffering=0) as file:
-        end = file.seek(0, os.SEEK_END)
-        left = memoryview(text.encode())
-        try:
-            while left:
-                written = file.write(left)
-                left = left[written:]
-        except OSError:
-            with suppress(OSError):
-                file.truncate(end)
-            raise
+    end = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open('ab') as file:
+            file.write(text.encode())
+    except OSError:
+        with suppress(OSError):
+            os.truncate(path, end)
+        raise
 
 
 def _remove_unfinished_line(path: Path) -> None:

@@ -18,8 +18,6 @@ MAX_PIXELS = 1 << 25
 """Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
 LARGEST_FILE = 1 << 28
 """Bytes."""
-_PNG_START, _PNG_END = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', b'IEND\xaeB`\x82'
-
 
 # sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
 # pixel on, hence the crossed names
@@ -219,8 +217,8 @@ def _refuse_measurements(encoding: str, name: str) -> None:
 def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
     reader: type[JpegImageFile | PngImageFile]
-    if data.startswith(_PNG_START):
-        kind, reader, is_whole = 'PNG', PngImageFile, _PNG_END in data
+    if data.startswith(b'\x89PNG'):
+        kind, reader, is_whole = 'PNG', PngImageFile, b'IEND\xaeB`\x82' in data
     elif data.startswith(b'\xff\xd8'):
         # OpenCV fills what is missing with grey. The end of a thumbnail is before the scan of the
         # image; cameras pad their files

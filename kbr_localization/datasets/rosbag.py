@@ -77,8 +77,6 @@ REFERENCE = Role(
     'chosen with --reference-topic, or map -> base_link on /tf',
 )
 NO_PICTURES = ('depth', 'infra', 'disparity', 'mask')
-SAME_CLOCK_NS = 60 * 10**9
-"""Times of recording farther than this from all stamps are of another clock."""
 
 
 def read_bag(
@@ -96,22 +94,23 @@ def read_bag(
     candidates one needs a customary name, and poses in the frame of the odometry are no reference
     unless chosen; `guess` takes the likeliest in place of a refusal. Without such topics the poses
     are taken from /tf: odom -> base_link, map -> base_link or map -> odom -> base_link. `sources`
-    says which topics are used, `others` which are not. Times come from the headers, or from the
-    recording where a header has none, if it is by the same clock. Images are read when asked for;
-    the reference is interpolated to their stamps, None where it is unknown. Raises DatasetError
-    when the bag cannot be read or lacks images or odometry.
+    says which topics are used, `others` which are not. Times come from the headers. Images are
+    read when asked for; the reference is interpolated to their stamps, None where it is unknown.
+    Raises DatasetError when the bag cannot be read or lacks images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
     chosen = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
     images, wheels, known, why_none = chosen
-    rows, tree = _scan(bag, chosen, skipped)
-    for topic, sent in rows.items():
-        refuse_repeated_times(f'bag {path}: the stamps of {topic}', sent.read(Skipped())[0])
     name = Path(path).resolve().name
-    shown, lateness_s = _images(bag, images, rows[images], name, skipped)
+    shown, sent, tree = _scan(bag, chosen, name, skipped)
+    if not shown:
+        raise DatasetError(f'bag {bag.path}: no image on {images} can be read')
+    stamps = {images: [image.stamp_ns for image, _ in shown]}
+    for topic, stamps_ns in (stamps | {topic: sent[topic].stamps_ns for topic in sent}).items():
+        refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)
 
     def poses_on(topic: Topic) -> Poses:
-        track = rows[topic].track(skipped, topic)
+        track = sent[topic].track(skipped, f'on {topic.name}')
         reason = skipped.reason(f'bad message on {topic.name}') or f'none on {topic.name}'
         return Poses(track, topic.name, bag.frames_of(topic)[0], reason)
 
@@ -121,13 +120,16 @@ def read_bag(
     if odometry.track is None:
         raise _missing(bag, 'odometry', WHEELS, odometry.why_none)
     if wheels:
-        tree.add_odometry(frame, base, rows[wheels])
+        tree.add_odometry(frame, base, sent[wheels])
     reference = poses_on(known) if known else tree.poses('map', (base, *BASE_FRAMES), why_none)
     if reference.track is None and _is_tf(reference_topic):
         raise _missing(bag, 'reference poses', REFERENCE)
     notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
-    run = make_run(name, shown, odometry.track, skipped, reference.track, notes)
-    run.lateness_s = np.array([lateness_s[frame.stamp_ns] for frame in run])
+    run = make_run(
+        name, [image for image, _ in shown], odometry.track, skipped, reference.track, notes
+    )
+    lateness_s = {image.stamp_ns: 1e-9 * (time_ns - image.stamp_ns) for image, time_ns in shown}
+    run.lateness_s = np.array([lateness_s[image.stamp_ns] for image in run])
     run.reference_frame, said = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
         said = f'no reference poses ({reference.why_none})'
@@ -243,87 +245,52 @@ class Poses(NamedTuple):
     why_none: str = ''
 
 
-class StampedRows:
-    """Stamped rows of numbers of the messages of a topic, of which a bag may have millions."""
+class StampedPoses:
+    """Stamps and poses (3,) in the order of a bag, which may have millions of them."""
 
     def __init__(self) -> None:
-        self._times, self._rows = array('q'), array('d')
+        self.stamps_ns, self._poses = array('q'), array('d')
 
-    def add(self, stamp_ns: int, recorded_ns: int, row: Iterable[float]) -> None:
-        """Take in a row, of which all have the same length; a stamp of zero is none."""
-        self._times.extend((stamp_ns, recorded_ns))
-        self._rows.extend(row)
+    def add(self, stamp_ns: int, pose: Iterable[float]) -> None:
+        """Take in a pose."""
+        self.stamps_ns.append(stamp_ns)
+        self._poses.extend(pose)
 
-    def read(
-        self, skipped: Skipped, topic: Topic | None = None
-    ) -> tuple[se2.StampArray, se2.StampArray, se2.FloatArray]:
-        """
-        Return stamps (n,), times of recording (n,) and rows (n, k), in the order of `add`.
-
-        Times of recording stand for stamps that are missing, unless they are of another clock:
-        a simulated one begins late, and the recorder may go by that of the computer.
-        """
-        stamps, recorded = np.array(self._times).reshape(-1, 2).T
-        times = np.where(stamps != 0, stamps, recorded)
-        known = times[stamps != 0] if stamps.any() else times
-        low, high = known.min(initial=2**62), known.max(initial=0)
-        near = (times >= low - SAME_CLOCK_NS) & (times <= high + SAME_CLOCK_NS)
-        if topic:
-            skipped.add(f'message without a stamp on {topic.name}', number=int(np.sum(~near)))
-        rows = np.reshape(self._rows, (len(stamps), -1)) if stamps.size else np.zeros((0, 3))
-        return times[near], recorded[near], rows[near]
-
-    def track(self, skipped: Skipped, topic: Topic | None = None) -> OdometryTrack | None:
-        """Return rows that are poses (3,) by time, None where there are none."""
-        stamps, _, poses = self.read(skipped, topic)
-        if not stamps.size:
+    def track(self, skipped: Skipped, where: str = '') -> OdometryTrack | None:
+        """Return them by time, None where there are none."""
+        if not self.stamps_ns:
             return None
-        where = f'on {topic.name}' if topic else ''
-        return make_track(zip(stamps.tolist(), poses, strict=True), skipped, where)
+        poses = np.reshape(self._poses, (-1, 3))
+        return make_track(zip(self.stamps_ns, poses, strict=True), skipped, where)
 
 
 def _scan(
-    bag: Bag, chosen: Topics, skipped: Skipped
-) -> tuple[dict[Topic, StampedRows], TransformTree]:
-    """Read the bag once: the images' numbers, poses, and transforms if they are needed."""
+    bag: Bag, chosen: Topics, run: str, skipped: Skipped
+) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], TransformTree]:
+    """Read a bag once: lazy images and when they were recorded, poses, transforms if needed."""
     topics = [topic for topic in chosen[:3] if topic]
-    rows, tree = {topic: StampedRows() for topic in topics}, TransformTree()
+    shown, poses = list[tuple[Frame, int]](), {topic: StampedPoses() for topic in topics[1:]}
     if len(topics) < 3:
         topics += [topic for topic in bag.topics if topic.message_type == TF]
-    last_ns, ordinal = -1, 0
+    tree, last_ns, ordinal = TransformTree(), -1, 0
     for topic, time_ns, message in bag.messages(topics, skipped):
         if topic == chosen.images:
             last_ns, ordinal = time_ns, ordinal + 1 if time_ns == last_ns else 0
         for part in message.transforms if topic.message_type == TF else (message,):
             try:
                 if topic == chosen.images:
-                    rows[topic].add(stamp_of(message), time_ns, [ordinal])
+                    load = functools.partial(bag.message, topic, time_ns, ordinal)
+                    name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
+                    source, title = MessageImage(load, name), f'{run} frame {len(shown)}'
+                    shown.append((Frame(stamp_of(message), source, name=title), time_ns))
                 elif topic.message_type == TF:
                     tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
                 else:
                     pose = _pose(topic, message, is_reference=topic == chosen.reference)
-                    rows[topic].add(stamp_of(message), time_ns, pose)
+                    poses[topic].add(stamp_of(message), pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
-    return rows, tree
-
-
-def _images(
-    bag: Bag, topic: Topic, rows: StampedRows, run: str, skipped: Skipped
-) -> tuple[list[Frame], dict[int, float]]:
-    """Lazy images of a topic, and by their stamps the seconds until they were recorded."""
-    stamps_ns, recorded_ns, ordinals = rows.read(skipped, topic)
-    if not stamps_ns.size:
-        raise DatasetError(f'bag {bag.path}: no image on {topic} can be read')
-    shown, late = list[Frame](), dict[int, float]()
-    for place, (stamp_ns, time_ns) in enumerate(
-        zip(stamps_ns.tolist(), recorded_ns.tolist(), strict=True)
-    ):
-        name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
-        load = functools.partial(bag.message, topic, time_ns, int(ordinals[place, 0]))
-        shown.append(Frame(stamp_ns, MessageImage(load, name), name=f'{run} frame {place}'))
-        late[stamp_ns] = 1e-9 * (time_ns - stamp_ns)
-    return shown, late
+    return shown, poses, tree
 
 
 def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
@@ -348,7 +315,7 @@ class TransformTree:
 
     def __init__(self) -> None:
         self._parents: dict[str, dict[str, None]] = {}
-        self._rows: dict[tuple[str, str], StampedRows] = {}
+        self._poses: dict[tuple[str, str], StampedPoses] = {}
 
     def add(self, sent: Any, time_ns: int, fixed: bool) -> None:
         """Take in a geometry_msgs/TransformStamped; raises DatasetError."""
@@ -357,15 +324,15 @@ class TransformTree:
             return
         pose = floor_pose(sent.transform.translation, sent.transform.rotation)
         stamp_ns = time_ns if fixed else stamp_of(sent)
-        if fixed or edge not in self._rows:
-            self._rows[edge] = StampedRows()
-        self._rows[edge].add(stamp_ns, time_ns, pose)
+        if fixed or edge not in self._poses:
+            self._poses[edge] = StampedPoses()
+        self._poses[edge].add(stamp_ns, pose)
         self._parents.setdefault(child, {})[parent] = None
 
-    def add_odometry(self, frame: str, base: str, rows: StampedRows) -> None:
+    def add_odometry(self, frame: str, base: str, sent: StampedPoses) -> None:
         """Let messages of odometry stand for a transform that is not sent."""
         if frame and base and base not in self._parents:
-            self._parents[base], self._rows[frame, base] = {frame: None}, rows
+            self._parents[base], self._poses[frame, base] = {frame: None}, sent
 
     def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> Poses:
         """
@@ -396,7 +363,7 @@ class TransformTree:
 
     def _along(self, way: Sequence[str]) -> OdometryTrack | None:
         """Poses of the last of some frames, of which each is the parent of the next."""
-        sent = (self._rows[edge].track(Skipped()) for edge in itertools.pairwise(way))
+        sent = (self._poses[edge].track(Skipped()) for edge in itertools.pairwise(way))
         tracks = [track for track in sent if track]
         moving = [t.stamps_ns for t in tracks if len(t.stamps_ns) > 1] or [tracks[-1].stamps_ns]
         start, end = max(stamps[0] for stamps in moving), min(stamps[-1] for stamps in moving)

@@ -18,11 +18,7 @@ from typing import Any, NamedTuple
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import EvaluationError, LocalizationError
-from kbr_localization.evaluation.described import (
-    describe_run,
-    DescribedRun,
-    on_given_descriptors,
-)
+from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.evaluation.metrics import (
     Metrics,
@@ -110,7 +106,7 @@ def compare(
     frames = [(run.name, f.stamp_ns, f.odometry, f.reference) for run in test for f in run]
     digest = hashlib.sha256(pickle.dumps([*used, kernel_map.baselines, frames])).hexdigest()
     conditions = [code_state(), digest, seed]
-    light = replace(on_given_descriptors(kernel_map), thumbnails=())
+    light = replace(kernel_map, thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
     found = run_kept('comparing', out / 'trials.jsonl', conditions, work, tasks)
     rows = comparison_rows(tasks, found)
@@ -132,7 +128,7 @@ def run_task(
 
     Raises EvaluationError for a map that the method cannot do with.
     """
-    small = on_given_descriptors(random_map(kernel_map, task, seed))
+    small = random_map(kernel_map, task, seed)
     summaries = []
     for number, run in enumerate(runs):
         # the same for every method of a trial

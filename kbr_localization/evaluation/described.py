@@ -5,20 +5,14 @@ The image of a frame of such a run is its descriptor. Everything else is as in a
 kernel vectors are computed anew by every localizer.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 import functools
 import logging
-from typing import Any
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.localization.map.build import describe_images
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.vision import Describer, describer_from_state
-from kbr_localization.vision.describer import Compare
+from kbr_localization.vision import Describer
 import numpy as np
 
 logger = logging.getLogger(__name__)
@@ -33,41 +27,6 @@ class DescribedRun(Dataset):
 
     descriptors: np.ndarray
     seconds_per_image: float
-
-
-class GivenDescriptors(Describer):
-    """
-    A describer for images that are descriptors already, compared as another describer does.
-
-    It can be sent to another process, whatever the describer itself is made of.
-    """
-
-    def __init__(self, describer: Describer) -> None:
-        self.kind, self.size, self.dtype = describer.kind, describer.size, describer.dtype
-        self.describer = describer
-
-    def __reduce__(self) -> tuple[Callable[..., GivenDescriptors], tuple[dict[str, Any]]]:
-        return _given_by_state, (dict(self.state()),)
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        """Return the descriptor (d,) that was given."""
-        return image
-
-    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Kernel matrix (n, m), computed by the describer."""
-        return self.describer.cross_gram(left, right)
-
-    def prepared(self, descriptors: np.ndarray) -> Compare:
-        """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
-        return self.describer.prepared(descriptors)
-
-    def state(self) -> Mapping[str, Any]:
-        """State of the describer itself."""
-        return self.describer.state()
-
-
-def _given_by_state(state: dict[str, Any]) -> GivenDescriptors:
-    return GivenDescriptors(describer_from_state(state))
 
 
 def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
@@ -101,8 +60,3 @@ def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:
     if error is not None:
         raise DatasetError(error)
     return descriptor
-
-
-def on_given_descriptors(kernel_map: KernelMap) -> KernelMap:
-    """Return the map with a describer for described runs."""
-    return replace(kernel_map, describer=GivenDescriptors(kernel_map.describer))

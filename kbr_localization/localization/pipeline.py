@@ -110,7 +110,9 @@ class Tracker:
     def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
         """Descriptor (d,) of an image; None for one that is left out."""
         try:
-            return self.kernel_map.describer.describe(image() if callable(image) else image)
+            image = image() if callable(image) else image
+            # one axis: of a run that was described before
+            return image if len(image.shape) == 1 else self.kernel_map.describer.describe(image)
         except (DatasetError, VisionError) as error:
             broken = isinstance(error, DatasetError)
             self.skipped['broken image' if broken else 'unusable image'] += 1

@@ -77,6 +77,10 @@ class CameraDescriber(Describer):
         self.kind, self.config, self.preparation = config.descriptor, config, preparation
         self.learnt = {name: learnt[name] for name in self.kept if name in learnt}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the session of a network cannot be sent to another process
+        return type(self), (self.config, self.preparation, self.learnt)
+
     def state(self) -> State:
         """Return configuration, camera and what was learnt by name."""
         return {**vars(self.config), **self.preparation.state(), **self.learnt}
