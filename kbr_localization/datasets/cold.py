@@ -81,14 +81,6 @@ def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
     return f'{stamp}_x{x:.7f}_y{y:.7f}_a{angle:.7f}.jpeg'
 
 
-def parse_place(words: Sequence[str]) -> tuple[str, str]:
-    """Image name and label of a line of places.lst; raises ValueError for any other line."""
-    if len(words) != 2:
-        raise ValueError(f'expected <image name> <label>, got {" ".join(words)[:80]!r}')
-    parse_image_name(words[0])
-    return words[0], words[1]
-
-
 def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
     """
     Parse `0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0`; raises ValueError otherwise.
@@ -126,7 +118,7 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
 
 def read_cold(folder: Path) -> Dataset:
     """
-    Read a run of COLD: images with the reference pose in their names, odometry, place labels.
+    Read a run of COLD: images with the reference pose in their names, and odometry.
 
     `folder`: of the camera whose images are the frames. Images of a run that was recorded without
     poses (`WITHOUT_POSES`) have no reference. Images are read when asked for. Raises DatasetError
@@ -146,8 +138,7 @@ def read_cold(folder: Path) -> Dataset:
     stamps = list(dict.fromkeys(stamp for stamp, _ in samples))
     refuse_repeated_times(f'{path / ODOMETRY}: the times', stamps)
     odometry, notes = make_track(samples, skipped, f'in {ODOMETRY.name}'), read_notes(path)
-    lines = read_table(places, parse_place, skipped) if places.is_file() else []
-    labels, images = dict(line for line in lines if line is not None), list[Frame]()
+    images = list[Frame]()
     for file in files:
         if file.suffix.lower() in IMAGE_SUFFIXES:
             try:
@@ -155,10 +146,8 @@ def read_cold(folder: Path) -> Dataset:
             except ValueError as error:
                 skipped.add('bad image name', error)
                 continue
-            pose, label = None if WITHOUT_POSES in notes else pose, labels.pop(file.name, '')
-            image = ImageFile(file)
-            images.append(Frame(stamp_ns, image, reference=pose, name=file.name, label=label))
-    skipped.add('listed in places.lst but missing', number=len(labels))
+            pose = None if WITHOUT_POSES in notes else pose
+            images.append(Frame(stamp_ns, ImageFile(file), reference=pose, name=file.name))
     if not images:
         raise DatasetError(
             f'no images in {folder}: expected names like t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
@@ -202,7 +191,7 @@ def fill_cold_run(
             last = str(error)
             leave_out_image(skipped, name, error)
             continue
-        recording.append_image(frame.stamp_ns, frame.reference, data, frame.label)
+        recording.append_image(frame.stamp_ns, frame.reference, data)
     if not recording.count:
         raise DatasetError(f'cannot write a run without images: {last}')
     track = odometry.recorded or odometry
@@ -281,7 +270,7 @@ class ColdRecording:
         stamp_ns: int,
         reference: FloatArray | None,
         encoded: bytes | Sequence[bytes],
-        label: str = '',
+        label: str = 'unknown',
     ) -> Path:
         """
         Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
@@ -299,8 +288,8 @@ class ColdRecording:
                     part.rename(self.path / camera / name)
                 finally:
                     part.unlink(missing_ok=True)
-            word = '_'.join(label.split()) or 'unknown'
-            _append(self.path / PLACES, f'{name} {word}\n')
+            place = '_'.join(label.split()) or 'unknown'
+            _append(self.path / PLACES, f'{name} {place}\n')
         self.count += 1
         self.last_image = StampedPose(stamp_ns, reference)
         return self.path / self.cameras[0] / name

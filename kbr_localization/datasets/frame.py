@@ -22,7 +22,6 @@ class Frame:
     function that loads it; with several cameras the function gives a `MultiImage`. `odometry`:
     (3,) pose of the base in the odometry frame at that stamp, NaN until `make_run`. `reference`:
     (3,) ground-truth pose of the base in the map frame, or None. `name`: used in messages.
-    `label`: name of the place, where a dataset has one.
     """
 
     stamp_ns: int
@@ -30,7 +29,6 @@ class Frame:
     odometry: se2.FloatArray = field(default_factory=lambda: np.full(3, np.nan))
     reference: se2.FloatArray | None = None
     name: str = ''
-    label: str = ''
 
     def load_image(self) -> Image:
         """Return the image; raises DatasetError when a lazy image cannot be read."""

@@ -195,14 +195,12 @@ class SyntheticRun(Dataset):
         """Return one frame; its image is rendered when asked for."""
         index = range(len(self))[index]
         stamp_ns, reference = int(self._times_ns[index]) + self._start_ns, self._references[index]
-        region = int(self.building.plan.region[self.building.plan.cells(reference[:2])])
         return Frame(
             stamp_ns=stamp_ns,
             image=functools.partial(self._render, index),
             odometry=self.odometry.at(stamp_ns),
             reference=reference,
             name=f'{self.name} frame {index}',
-            label=f'{self.building.plan.kinds[region]}-{region}',
         )
 
     def _render(self, index: int) -> Image:
