@@ -62,9 +62,7 @@ def tiny_frames(frames: int, shape: tuple[int, int] = (96, 128), colour=False) -
         image = wall_image(reference[0], shape)
         if colour:
             image = np.stack([image, image[::-1], 255 - image], axis=-1)
-        result.append(
-            Frame(stamp_ns, image, odometry.at(stamp_ns), reference, f'frame {index}')
-        )
+        result.append(Frame(stamp_ns, image, odometry.at(stamp_ns), reference, f'frame {index}'))
     return result
 
 

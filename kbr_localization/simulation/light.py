@@ -89,9 +89,9 @@ def vignette(shape: tuple[int, int], light: Light) -> FloatGrid:
     return np.asarray((1 - 0.12 * (x**2 + y**2)) * (1 + slope), np.float32)
 
 
-def expose(image: Pixels, light: Light) -> Pixels:
+def expose(image: Pixels, gain: float, gamma: float) -> Pixels:
     """Apply an exposure that goes part of the way to a mean grey level of 115, and the gamma."""
     mean = float(image[::8, ::8].mean())
-    exposure = float(np.clip((115.0 / max(mean, 1.0)) ** 0.8, 0.5, 2.0)) * light.gain
-    levels = np.minimum(np.arange(256) * (exposure / 255), 1.0) ** light.gamma
+    exposure = float(np.clip((115.0 / max(mean, 1.0)) ** 0.8, 0.5, 2.0)) * gain
+    levels = np.minimum(np.arange(256) * (exposure / 255), 1.0) ** gamma
     return np.asarray(cv2.LUT(image, np.asarray(np.rint(255 * levels), np.uint8)))

@@ -9,7 +9,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
-from kbr_localization.simulation.light import centred, Light, Pixels, shade
+from kbr_localization.simulation.light import centred, Pixels, shade
 from kbr_localization.simulation.renderer import Camera, focal_length
 import numpy as np
 
@@ -58,14 +58,6 @@ class RobotCamera:
             y, x = centred(image.shape)
             image = shade(image, 1 - self.vignetting * (x**2 + y**2) / 2)
         return image
-
-    def exposed(self, light: Light, rng: np.random.Generator | None) -> Light:
-        """Return a light as the sensor of this camera has it, its gain drawn for one image."""
-        flicker = 1.0
-        if rng is not None and self.flicker > 0:
-            flicker = math.exp(self.flicker * rng.normal())
-        gain, gamma = light.gain * self.gain * flicker, light.gamma * self.gamma
-        return replace(light, gain=gain, gamma=gamma, noise=light.noise * self.noise)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools
 import json
+import math
 from pathlib import Path
 
 import cv2
@@ -111,13 +112,18 @@ class SyntheticBuilding:
         put(image, view, items, lit)
         smear = round(abs(turn) * camera.focal)
         image = shade(cv2.blur(image, (smear, 1)) if smear > 1 else image, falloff)
-        image, light = eye.seen_through_lens(image), eye.exposed(light, rng)
-        image = expose(image, light)
+        image, gain, gamma = (
+            eye.seen_through_lens(image),
+            light.gain * eye.gain,
+            light.gamma * eye.gamma,
+        )
         if rng is None:
-            return image
+            return expose(image, gain, gamma)
+        flicker = math.exp(eye.flicker * rng.normal()) if eye.flicker > 0 else 1.0
+        image = expose(image, gain * flicker, gamma)
         row, column = rng.integers(0, 65, 2)
         rows, columns = slice(row, row + camera.height), slice(column, column + camera.width)
-        noise = self._noise[rows, columns] * np.float32(light.noise)
+        noise = self._noise[rows, columns] * np.float32(light.noise * eye.noise)
         return np.asarray(cv2.add(image, noise, dtype=cv2.CV_8U))
 
     def _light_up(self, light: Light) -> tuple[Pixels, FloatGrid, FloatGrid]:
@@ -173,8 +179,17 @@ class SyntheticRun(Dataset):
         poses: FloatArray | None = None,
     ) -> None:
         self.building, self.config, self.name = building, config, config.name
-        self.poses = plan_drive(building, config) if poses is None else poses
-        self.skipped: dict[str, int] = {}
+        if poses is None:
+            rng, plan = (
+                np.random.default_rng([building.config.seed, config.seed, 2]),
+                building.plan,
+            )
+            # corners are cut and dead ends are not driven to the end
+            walk, most = 1.1 * SPEED * config.seconds + 5.0, round(config.seconds * RATE) + 1
+            is_tour = config.route == 'tour'
+            nodes = plan.tour(rng) if is_tour else plan.random_walk(walk, rng)
+            poses = follow(plan, nodes, rng)[: None if is_tour else most]
+        self.poses, self.skipped = poses, dict[str, int]()
         rng = np.random.default_rng([building.config.seed, config.seed, 3])
         self._start_ns = FIRST_STAMP_NS + config.seed % HOURS * 3600 * 10**9
         moments = np.arange(len(self.poses), dtype=np.int64) * STEP_NS
@@ -215,16 +230,6 @@ class SyntheticRun(Dataset):
         return self.building.render(pose, light, rng, people, turn, eye)
 
 
-def plan_drive(building: SyntheticBuilding, config: RunConfig) -> FloatArray:
-    """Poses (m, 3) at 20 Hz on the route and for the time of a run."""
-    rng, plan = np.random.default_rng([building.config.seed, config.seed, 2]), building.plan
-    if config.route == 'tour':
-        return follow(plan, plan.tour(rng), rng)
-    # corners are cut and dead ends are not driven to the end
-    nodes = plan.random_walk(1.1 * SPEED * config.seconds + 5.0, rng)
-    return follow(plan, nodes, rng)[: round(config.seconds * RATE) + 1]
-
-
 def write_building(
     out: Path | str,
     runs: Sequence[RunConfig] = DEMO_RUNS,
@@ -239,7 +244,6 @@ def write_building(
     building = SyntheticBuilding(config)
     with new_folder(out) as folder:
         for run in (SyntheticRun(building, one) for one in runs):
-            (folder / run.name).mkdir()
             frames = tracked(f'render {run.name}', run)
             fill_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run.config), 'building': asdict(config)}

@@ -188,33 +188,27 @@ def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray
     offsets = np.array([point for _, point in items]).reshape(-1, 2) - view.pose[:2]
     depths, sides = offsets @ ahead, offsets @ right
     in_view = (depths > CLOSEST) & (np.abs(sides) < depths * camera.width / camera.focal)
-    for index in np.argsort(-depths):
-        if in_view[index]:
-            place = float(depths[index]), float(sides[index])
-            _put_one(image, view, items[index][0], place, float(brightness[index]))
-
-
-def _put_one(
-    image: Pixels, view: View, sprite: Sprite, place: tuple[float, float], brightness: float
-) -> None:
-    camera, (depth, side) = view.camera, place
-    metre = camera.focal / depth
-    width, height = sprite.width * metre, sprite.height * metre
-    left = (camera.width - 1) / 2 + side * metre - width / 2
-    top = camera.horizon + camera.mount * metre - height
-    first, last = (min(max(0, round(end)), camera.width) for end in (left, left + width))
-    highest, lowest = (min(max(0, round(end)), camera.height) for end in (top, top + height))
-    seen = view.depth[first:last] > depth
-    if highest >= lowest or not np.any(seen):
-        return
-    level = int(np.clip(np.log2(ROWS / max(height, 1.0)), 0, len(sprite.masks) - 1))
-    picture, mask = sprite.pictures[level], sprite.masks[level]
-    scale = mask.shape[0] / height
-    to_sprite = np.array([[scale, 0, (first - left) * scale], [0, scale, (highest - top) * scale]])
-    size, flags = (last - first, lowest - highest), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    drawn = cv2.warpAffine(picture, to_sprite, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    alpha = cv2.warpAffine(mask, to_sprite, size, flags=flags) * (seen / np.float32(255))
-    alpha = alpha.astype(np.float32)
-    target = image[highest:lowest, first:last]
-    front = np.minimum(drawn * np.float32(brightness), 255)
-    target[...] = target + alpha * (front - target)
+    farthest_first = np.argsort(-depths)
+    for index in farthest_first[in_view[farthest_first]].tolist():
+        sprite, depth, side = items[index][0], float(depths[index]), float(sides[index])
+        metre = camera.focal / depth
+        width, height = sprite.width * metre, sprite.height * metre
+        left = (camera.width - 1) / 2 + side * metre - width / 2
+        top = camera.horizon + camera.mount * metre - height
+        first, last = (min(max(0, round(end)), camera.width) for end in (left, left + width))
+        highest, lowest = (min(max(0, round(end)), camera.height) for end in (top, top + height))
+        seen = view.depth[first:last] > depth
+        if highest >= lowest or not np.any(seen):
+            continue
+        level = int(np.clip(np.log2(ROWS / max(height, 1.0)), 0, len(sprite.masks) - 1))
+        picture, mask = sprite.pictures[level], sprite.masks[level]
+        scale = mask.shape[0] / height
+        shift = [(first - left) * scale, (highest - top) * scale]
+        to_sprite = np.column_stack([scale * np.eye(2), shift])
+        size, flags = (last - first, lowest - highest), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        edge = cv2.BORDER_REPLICATE
+        drawn = cv2.warpAffine(picture, to_sprite, size, flags=flags, borderMode=edge)
+        alpha = cv2.warpAffine(mask, to_sprite, size, flags=flags) * (seen / np.float32(255))
+        target = image[highest:lowest, first:last]
+        front = np.minimum(drawn * np.float32(brightness[index]), 255)
+        target[...] = target + alpha.astype(np.float32) * (front - target)

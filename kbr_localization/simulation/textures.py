@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import itertools
 from typing import Any
 
 import cv2
@@ -256,28 +257,20 @@ def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pix
     paint = _painted(plaster, 1 + 0.10 * _cloud(shape, scale * 0.5, rng))
     patch = Patch(paint, np.zeros(shape, np.uint8), scale)
     # doorways stay bare
-    if length > 0.5 and kind in KINDS:
-        _hang_motifs(style, patch, KINDS[kind], rng)
+    motifs, x = KINDS.get(kind, []) if length > 0.5 else [], 0.25
+    for index, (motif, width) in enumerate(itertools.cycle(motifs)):
+        if x + width > patch.width:
+            break
+        draw, by = motif, np.random.default_rng([style.seed, index % len(motifs), len(motifs)])
+        if rng.random() < UNIQUE:
+            draw, by = (_poster, _board, _cabinet, _socket)[int(rng.integers(4))], rng
+        part = slice(round(x * scale), round((x + width) * scale))
+        draw(Patch(paint[:, part], patch.glow[:, part], scale), by)
+        x += width
     # fine structure, so that a wall is not flat from close by
     grain = cv2.GaussianBlur(rng.normal(0, 9, shape).astype(np.float32), (0, 0), 1.0)
     np.clip(paint + grain[..., np.newaxis], 0, 255, out=paint, casting='unsafe')
     return _in_grey(paint), patch.glow
-
-
-def _hang_motifs(
-    style: Style, patch: Patch, sequence: list[tuple[Motif, float]], rng: Random
-) -> None:
-    x, index = 0.25, 0
-    while True:
-        motif, width = sequence[index % len(sequence)]
-        if x + width > patch.width:
-            return
-        shared = np.random.default_rng([style.seed, index % len(sequence), len(sequence)])
-        if rng.random() < UNIQUE:
-            motif, shared = (_poster, _board, _cabinet, _socket)[int(rng.integers(4))], rng
-        part = slice(round(x * style.scale), round((x + width) * style.scale))
-        motif(Patch(patch.paint[:, part], patch.glow[:, part], style.scale), shared)
-        x, index = x + width, index + 1
 
 
 def paint_ground(style: Style, plan: FloorPlan, scale: int, rng: Random) -> tuple[Pixels, Pixels]:
