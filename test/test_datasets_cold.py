@@ -28,7 +28,7 @@ import numpy as np
 from process_helpers import full_disk
 import pytest
 
-PLACES, ODOMETRY = 'localization/places.lst', 'odom_scans/odom.tdf'
+ODOMETRY = 'odom_scans/odom.tdf'
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from public_datasets import (
 import pytest
 
 FILES = {
-    'cold': ('odom_scans/odom.tdf', 'localization/places.lst'),
+    'cold': ('odom_scans/odom.tdf',),
     'mcap': ('mcap.mcap', 'metadata.yaml'),
     'sqlite3': ('sqlite3.db3', 'metadata.yaml'),
     'tum': ('rgb.txt', 'groundtruth.txt'),

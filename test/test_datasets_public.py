@@ -81,7 +81,6 @@ UNUSABLE = [
     ('euroc', 'mav0/cam0/data.csv', '1.5,a.png', 'time in nanoseconds'),
     ('euroc', 'mav0/state_groundtruth_estimate0/data.csv', '1,0,0,0,0,0,0,0', 'unit quaternion'),
     ('image_folder', 'trajectory.tum', '1 0 0 0 0 0 0 0', 'unit quaternion'),
-    ('cold', 'localization/places.lst', '\0\ufffd what is this', 'expected <image name> <label>'),
     ('cold', 'odom_scans/odom.tdf', 'rubbish', 'expected 0 0 0 <sec>'),
 ]  # fmt: skip
 

@@ -80,8 +80,8 @@ def test_odometry_errors_have_the_size_asked_for():
 def test_drawn_robots_follow_from_their_seed_and_keep_their_bounds():
     robots = [random_robot(seed) for seed in range(200)]
     assert robots[5] == random_robot(5) != robots[6]
-    wheels = np.array([robot.odometry.wheels_on_robot for robot in robots])
-    np.testing.assert_allclose(np.abs(wheels[:, :2]).max(axis=0), [0.3, 0.1], atol=0.01)
+    wheels = np.array([(r.odometry.offset_x, r.odometry.offset_y) for r in robots])
+    np.testing.assert_allclose(np.abs(wheels).max(axis=0), [0.3, 0.1], atol=0.01)
     for name, middle in (('forward_scale', 1.0), ('turn_scale', 1.0), ('yaw_bias', 0.0)):
         values = [getattr(robot.odometry, name) - middle for robot in robots]
         assert max(values) == pytest.approx(0.03, rel=0.05)

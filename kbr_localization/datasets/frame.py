@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kbr_localization import se2
-from kbr_localization.errors import DatasetError, KbrError
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,11 +49,8 @@ class OdometryTrack:
     recorded: OdometryTrack | None = field(default=None, repr=False)
 
     def at(self, stamp_ns: int | se2.StampArray) -> se2.FloatArray:
-        """Pose (3,) at a stamp, (n, 3) at stamps (n,); raises DatasetError outside of them."""
-        try:
-            return se2.interpolate(self.stamps_ns, self.poses, stamp_ns)
-        except KbrError as error:
-            raise DatasetError(f'no odometry: {error}') from error
+        """Pose (3,) at a stamp, (n, 3) at stamps (n,); raises KbrError outside of them."""
+        return se2.interpolate(self.stamps_ns, self.poses, stamp_ns)
 
 
 class Skipped(dict[str, int]):

@@ -39,11 +39,6 @@ class OdometryNoise(Config):
     slip_rate: float = parameter(0.0, 'slips per metre', 0.0, 10.0)
     slip_size: float = parameter(0.03, 'metres that the wheel which slips turns too far', 0.0, 1.0)
 
-    @property
-    def wheels_on_robot(self) -> FloatArray:
-        """Pose (3,) of the wheels' point in the frame of the pose."""
-        return np.array([self.offset_x, self.offset_y, self.mounting])
-
 
 def reported_steps(
     steps: FloatArray,
@@ -66,7 +61,7 @@ def reported_steps(
     errors[:, 2] += noise.yaw_bias * distance
     scales = np.array([noise.forward_scale, 1.0, noise.turn_scale])
     # increments of the wheels' point w: w^-1 (step) w
-    wheels = noise.wheels_on_robot
+    wheels = np.array([noise.offset_x, noise.offset_y, noise.mounting])
     of_wheels = se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
     reported: FloatArray = of_wheels * scales + errors
     if noise.slip_rate > 0:

@@ -282,12 +282,12 @@ def _scan(
                     load = functools.partial(bag.message, topic, time_ns, ordinal)
                     name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
                     source, title = MessageImage(load, name), f'{run} frame {len(shown)}'
-                    shown.append((Frame(stamp_of(message), source, name=title), time_ns))
+                    shown.append((Frame(stamp_of(message, time_ns), source, name=title), time_ns))
                 elif topic.message_type == TF:
                     tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
                 else:
                     pose = _pose(topic, message, is_reference=topic == chosen.reference)
-                    poses[topic].add(stamp_of(message), pose)
+                    poses[topic].add(stamp_of(message, time_ns), pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
     return shown, poses, tree
@@ -323,7 +323,7 @@ class TransformTree:
         if not all(edge):
             return
         pose = floor_pose(sent.transform.translation, sent.transform.rotation)
-        stamp_ns = time_ns if fixed else stamp_of(sent)
+        stamp_ns = time_ns if fixed else stamp_of(sent, time_ns)
         if fixed or edge not in self._poses:
             self._poses[edge] = StampedPoses()
         self._poses[edge].add(stamp_ns, pose)
