@@ -78,11 +78,7 @@ class Bag:
     def messages(
         self, topics: Sequence[Topic], skipped: Skipped
     ) -> Iterator[tuple[Topic, int, Any]]:
-        """
-        Give topic, time of recording in nanoseconds and message.
-
-        Those that cannot be read, or are counted but not there, are counted in `skipped`.
-        """
+        """Give topic, time of recording in ns, message; count in `skipped` what cannot be read."""
         left = Counter({topic: topic.count for topic in topics})
         with self._failures():
             for topic, time_ns, message in _records(self._reader, self._read, topics):
@@ -173,12 +169,7 @@ def _type_of(connection: Any) -> str:
 
 
 def stamp_of(message: Any, recorded_ns: int) -> int:
-    """
-    Return the stamp in nanoseconds of the header of a message.
-
-    Raises DatasetError for zero, which is none unless it was recorded then, and for a negative
-    one, as of a delay that is taken off the first stamps of a simulation.
-    """
+    """Stamp in nanoseconds of a header; raises DatasetError for none (0) and a negative one."""
     stamp_ns = int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
     if stamp_ns < 0 or (stamp_ns == 0 and recorded_ns):
         raise DatasetError(f'expected a stamp above zero, got {stamp_ns * 1e-9:g} s')

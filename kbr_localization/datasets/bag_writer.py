@@ -53,7 +53,6 @@ def write_bag(dataset: Dataset, out: Path | str, storage: str = 'mcap') -> dict[
 
 
 def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
-    """Write the frames one by one, the odometry up to each before it."""
 
     @functools.cache
     def connection(topic: str, kind: str) -> Connection:
@@ -114,7 +113,6 @@ def make_message(type_name: str, fields: dict[str, Any]) -> Any:
 
 
 def _with_covariance(pose: FloatArray, variance: float) -> dict[str, Any]:
-    """Fields of a PoseWithCovariance of a pose (3,)."""
     x, y, heading = pose.tolist()
     # x, y and yaw of the row-major 6x6 matrix
     covariance = np.zeros(36)

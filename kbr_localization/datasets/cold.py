@@ -1,8 +1,4 @@
-"""
-Runs in the format of COLD, the CoSy localization database (Pronobis and Caputo, IJRR 2009).
-
-They are read, written as a whole, or recorded image by image.
-"""
+"""Runs in the format of COLD (Pronobis and Caputo, IJRR 2009): read, written, recorded."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,11 +55,7 @@ class StampedPose(NamedTuple):
 
 
 def parse_image_name(name: str) -> StampedPose:
-    """
-    Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`; the pose may be missing.
-
-    Raises ValueError for any other name.
-    """
+    """Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`, pose or not; raises ValueError."""
     match = _IMAGE_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
@@ -82,11 +74,7 @@ def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
 
 
 def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
-    """
-    Parse `0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0`; raises ValueError otherwise.
-
-    The microseconds are not padded with zeros, and theta is in [0, 2 pi).
-    """
+    """Parse a line of odom.tdf, its microseconds not padded with zeros; raises ValueError."""
     try:
         if len(words) != 14:
             raise ValueError

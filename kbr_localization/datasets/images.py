@@ -67,11 +67,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class MessageImage:
-    """
-    A lazy image of a sensor_msgs/Image or CompressedImage of rclpy or of a bag.
-
-    `message`: it, or a function that reads it. `name`: used in messages.
-    """
+    """A lazy sensor_msgs/Image or CompressedImage, itself or a function that reads it."""
 
     message: Any
     name: str = 'message'
@@ -128,11 +124,7 @@ def decode_image(data: bytes, name: str) -> Image:
 
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
-    """
-    Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG.
-
-    Raises DatasetError for an array of another shape or type.
-    """
+    """Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG; raises DatasetError."""
     shape_is_good = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
     if image.dtype != np.uint8 or not shape_is_good or image.size == 0:
         raise DatasetError(

@@ -182,11 +182,7 @@ class LazyImages:
     sources: tuple[Source | None, ...]
 
     def __call__(self) -> Any:
-        """
-        Load a `MultiImage`; a camera whose image is broken has none.
-
-        Raises the last DatasetError when no image can be read.
-        """
+        """Load a `MultiImage`, None for a broken image; raises DatasetError if all are."""
         images, error = list[Image | None](), DatasetError('no camera has an image')
         for source in self.sources:
             try:
@@ -236,11 +232,7 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
 
 
 def one_picture(image: Image | MultiImage) -> Image:
-    """
-    Return an image, or those of several cameras side by side, as high as the first.
-
-    BGR, or grey where all are grey.
-    """
+    """Return an image, or those of several cameras side by side, as high as the first."""
     if not isinstance(image, MultiImage):
         return image
     present = [one for one in image if one is not None]

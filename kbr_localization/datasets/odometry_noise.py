@@ -77,11 +77,7 @@ def reported_steps(
 def reported_track(
     truth: OdometryTrack, noise: OdometryNoise, rng: np.random.Generator
 ) -> OdometryTrack:
-    """
-    Odometry of true poses at their stamps, in a frame with a random origin within 5 m.
-
-    Its poses are of the wheels' point, which may be offset from the point of the true poses.
-    """
+    """Odometry of the wheels' point for true poses, its origin random within 5 m."""
     steps = se2.between(truth.poses[:-1], truth.poses[1:])
     reported = reported_steps(steps, np.diff(truth.stamps_ns), noise, rng)
     origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])

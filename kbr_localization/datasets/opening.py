@@ -139,7 +139,6 @@ def open_dataset(
 
 
 def _format_of(path: Path) -> Format:
-    """Return the format of the run that a path holds; raises DatasetError for none."""
     if not path.is_dir() and path.suffix in BAG_SUFFIXES:
         return BAG
     if form := next((form for form in FORMATS if form.folders(path)), None):

@@ -35,11 +35,7 @@ TRAVERSE_SETTINGS = 'traverse.yaml'
 
 
 class Listing(NamedTuple):
-    """
-    What a folder of a public dataset holds.
-
-    `images`: stamps in nanoseconds and files. `reference`: the true poses on the floor.
-    """
+    """A folder of a public dataset: stamps in ns and files of images, true poses on the floor."""
 
     name: str
     images: list[tuple[int, Path]]
@@ -47,12 +43,7 @@ class Listing(NamedTuple):
     odometry: OdometryTrack | None = None
 
     def run(self, skipped: Skipped, odometry_seed: int) -> Dataset:
-        """
-        Return the run, its images read when asked for; raises DatasetError when there are none.
-
-        Where it has no odometry one is made from the true poses, with errors that follow from the
-        seed, and `notes` says so.
-        """
+        """Return the run, with odometry made of the true poses where it has none."""
         there = [
             Frame(stamp_ns, ImageFile(file), name=file.name)
             for stamp_ns, file in self.images
@@ -77,7 +68,6 @@ class Listing(NamedTuple):
 def _listed_images(
     file: Path, folder: Path, stamp_of: Callable[[str], int], skipped: Skipped
 ) -> list[tuple[int, Path]]:
-    """Read a list of lines of a time and a file in a folder."""
 
     def parse(words: list[str]) -> tuple[int, Path]:
         name = Path(' '.join(words[1:]))
@@ -118,7 +108,6 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
 
 
 def _camera_pose(data: Any) -> se2.FloatArray:
-    """Matrix (4, 4) of 16 numbers; raises DatasetError where it is no pose."""
     matrix = np.reshape(np.array(data, dtype=np.float64), (4, 4))
     checked_rotation(matrix[:3, :3])
     if not np.all(np.abs(matrix) < FARTHEST_M):

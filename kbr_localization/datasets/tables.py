@@ -72,11 +72,7 @@ def checked_rotation(matrix: ArrayLike) -> FloatArray:
 
 
 def floor_pose(position: Any, orientation: Any) -> FloatArray:
-    """
-    Project objects with fields x, y, z and x, y, z, w, as of geometry_msgs, onto the floor.
-
-    Raises DatasetError for numbers that are not finite and for a quaternion that is none.
-    """
+    """Project a position and an orientation of geometry_msgs (3,); raises DatasetError."""
     q = orientation
     rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
     return project_pose((position.x, position.y, position.z), rotation)

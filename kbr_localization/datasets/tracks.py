@@ -34,11 +34,7 @@ LONG_PAUSE = 10.0
 def make_track(
     samples: Iterable[tuple[int, FloatArray]], skipped: Skipped, where: str
 ) -> OdometryTrack:
-    """
-    Sort samples, a stamp and a pose (3,) each, by time; of equal stamps the first counts.
-
-    The others are counted as repeated `where` they stand.
-    """
+    """Sort stamps with poses (3,) by time; of equal stamps the first counts."""
     stamps, poses = zip(*samples, strict=True)
     unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
     skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
@@ -93,11 +89,7 @@ def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: st
 
 
 def outside_fixes(dataset: Dataset) -> str:
-    """
-    Say why no image has a known pose although the run has some; else return an empty string.
-
-    Either all images lie before or after the poses, or between two that are far apart.
-    """
+    """Say why no image has a known pose although the run has some; else return nothing."""
     fixes, stamps = dataset.fixes, dataset.stamps_ns
     if fixes is None or not stamps.size or any(f.reference is not None for f in dataset):
         return ''
@@ -203,11 +195,7 @@ def _usual(track: OdometryTrack) -> tuple[float, float]:
 
 
 def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
-    """
-    Raise DatasetError for stamps that, as recorded, go back and over the same times again.
-
-    Sorting would interleave two drives. Up to `FEWEST` - 1 stray stamps in a row do no harm.
-    """
+    """Refuse stamps that go back over the same times: sorting would interleave two drives."""
     stamps, row = np.asarray(stamps_ns), 2 * FEWEST - 1
     if stamps.size < row:
         return

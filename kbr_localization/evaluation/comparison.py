@@ -60,12 +60,7 @@ class Task(NamedTuple):
 
 
 def tasks_of(methods: Sequence[str], sizes: Sequence[int], trials: int, images: int) -> list[Task]:
-    """
-    All trials on random parts of a map, the small ones first.
-
-    Raises LocalizationError for an unknown method, EvaluationError for a size that a map of
-    `images` does not have.
-    """
+    """All trials, small maps first; raises LocalizationError, EvaluationError for a bad plan."""
     for method in methods:
         method_named(method)
     for size in sizes:
@@ -123,11 +118,7 @@ def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
 def run_task(
     kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task
 ) -> Metrics:
-    """
-    Localize the test runs with one method on one random map; returns means of the metrics.
-
-    Raises EvaluationError for a map that the method cannot do with.
-    """
+    """Return the means of the metrics of a method on one random map; raises EvaluationError."""
     small = random_map(kernel_map, task, seed)
     summaries = []
     for number, run in enumerate(runs):

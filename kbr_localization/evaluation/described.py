@@ -19,22 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class DescribedRun(Dataset):
-    """
-    A run with the descriptors (m, d) of its frames.
-
-    `seconds_per_image`: mean processor time of reading and describing an image.
-    """
+    """A run with the descriptors (m, d) of its frames, and the mean time of describing one."""
 
     descriptors: np.ndarray
     seconds_per_image: float
 
 
 def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
-    """
-    Read and describe every image of a run once; a broken one stays broken, with a warning.
-
-    Raises EvaluationError when no image can be used.
-    """
+    """Describe every image of a run once; raises EvaluationError when none can be used."""
     images = [frame.image for frame in dataset]
     described = describe_images(describer, images, f'describing {dataset.name}')
     unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}

@@ -66,11 +66,7 @@ class RunErrors:
 def run_errors(
     reference: Trajectory, trajectory: Trajectory, tolerance_s: float = TOLERANCE_S
 ) -> RunErrors:
-    """
-    Compare a trajectory with the reference poses of its run, associated by stamp.
-
-    Raises EvaluationError when the reference is empty or when no frame has an estimate.
-    """
+    """Compare a trajectory with reference poses, associated by stamp; raises EvaluationError."""
     if not len(reference):
         raise EvaluationError(
             'the run has no reference poses: expected a run with ground truth to compare with'
@@ -177,11 +173,7 @@ def run_metrics(errors: RunErrors) -> Metrics:
 
 
 def below_1m_from(errors: RunErrors) -> int | None:
-    """
-    Index of the first frame from which the error stays below `LOST_M` for `HOLD_M` metres.
-
-    For half of the run's travel, if that is less; None when there is no such frame.
-    """
+    """Index of the first frame from which the error stays below `LOST_M`, or None."""
     total = errors.travel_m[-1]
     end = errors.travel_m + min(HOLD_M, total / 2)
     until = np.searchsorted(errors.travel_m, end, side='right')

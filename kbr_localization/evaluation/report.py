@@ -233,11 +233,7 @@ def _pair_data(pair: ImagePair) -> dict[str, Any]:
 
 
 def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
-    """
-    Collect what the page of a map of odometry shows: its loop closures, and how well they fit.
-
-    Raises EvaluationError for a map of known poses.
-    """
+    """Collect what the page of a map from odometry shows; raises EvaluationError for others."""
     record = kernel_map.mapping
     if record is None:
         raise EvaluationError(
@@ -329,11 +325,7 @@ def _encoded(jpeg: bytes) -> str:
 
 
 def write_recording(path: str | Path, record: RunRecord) -> None:
-    """
-    Write an .rrd file for the rerun viewer.
-
-    It has the map, and over time the poses, the belief, the images, the errors.
-    """
+    """Write an .rrd file for the rerun viewer: map, poses, beliefs, images, errors."""
     import rerun as rr  # noqa: PLC0415  (an optional package)
 
     trajectory, errors = record.trajectory, record.errors

@@ -107,7 +107,6 @@ def try_drives(drives: Sequence[Dataset]) -> tuple[Values, Values, Trajectory]:
 
 
 def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:
-    """Give drives the poses of a pose graph over all of them."""
     graph = map_from_odometry(drives).kernel_map
     if graph.mapping is None or not graph.mapping.kept.any():
         names = ' and '.join(drive.name for drive in drives)
@@ -124,7 +123,6 @@ def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:
 
 
 def _split(drive: Dataset) -> tuple[Dataset, Dataset]:
-    """Split a drive into what is mapped and the stretch after it that comes back to it."""
     frames = list(drive)
     known = np.flatnonzero([frame.reference is not None for frame in frames])
     poses = np.array([frames[number].reference for number in known])
@@ -154,11 +152,7 @@ def part_of(drive: Dataset, frames: Sequence[Frame]) -> Dataset:
 
 
 def first_visits(poses: FloatArray) -> NDArray[np.intp]:
-    """
-    Find the first pose at the place of each pose (n, 3), from which the robot has come back.
-
-    The index is n where it was never there before.
-    """
+    """First pose at the place of each of (n, 3), if the robot left it and came back; else n."""
     way, never = se2.travelled(poses), len(poses)
     ends = np.searchsorted(way, way - AWAY_M, side='right')
     same = [same_place(poses[:end], pose) for end, pose in zip(ends, poses, strict=True)]
@@ -242,7 +236,6 @@ def _looks(drive: Dataset) -> tuple[dict[str, str], list[Advice]]:
 
 
 def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
-    """Return what `LOOKS` names of an image."""
     grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
     small = cv2.resize(grey, (320, max(1, round(320 * grey.shape[0] / grey.shape[1]))))
     pixels = cv2.GaussianBlur(small, (0, 0), 1.0).astype(np.float32)
@@ -345,7 +338,6 @@ def contradictions(dataset: Dataset, trajectory: Trajectory) -> Iterator[Advice]
 
 
 def _page(record: RunRecord, summary: Values, facts: Values, advice: list[Advice]) -> Values:
-    """Return the page of the test, with its own figures, the facts, and the advice on the plan."""
     data = run_data(record)
     marks = [[*at, n] for n, (_, where) in enumerate(advice, 1) for at in spread_out(where)]
     label = 'advice' if marks else ''

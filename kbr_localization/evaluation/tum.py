@@ -46,22 +46,14 @@ def _tum_text(trajectory: Trajectory) -> str:
 
 
 def read_tum(path: str | Path) -> Trajectory:
-    """
-    Read a TUM file; of the orientation the heading is kept, the height is dropped.
-
-    Lines that are no pose are skipped and counted. Raises DatasetError when no line can be used.
-    """
+    """Read x, y and heading of a TUM file; raises DatasetError when no line can be used."""
     skipped = Skipped()
     track = read_track(Path(path), skipped)
     return Trajectory(track.stamps_ns, track.poses, skipped=skipped)
 
 
 def details_path(trajectory_path: str | Path) -> Path:
-    """
-    Path of the details of a trajectory file: the same with the suffix .csv.
-
-    It takes the place of another suffix of a table; run.1 and run.2 have each their own.
-    """
+    """Path of the details of a trajectory: run.csv of run.tum, run.1.csv of run.1."""
     path = Path(trajectory_path)
     table = path.suffix in ('.tum', '.txt', '.csv')
     return path.with_suffix('.csv') if table else Path(f'{path}.csv')

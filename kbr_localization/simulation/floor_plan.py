@@ -89,12 +89,7 @@ class FloorPlan:
         return nodes
 
     def tour(self, rng: np.random.Generator) -> list[int]:
-        """
-        Nodes of a closed way that takes every edge once in each direction.
-
-        Such a way exists in any connected plan (every node has as many ways in as out); it is
-        found by Hierholzer's algorithm.
-        """
+        """Nodes of a closed way with every edge once in each direction (Hierholzer)."""
         untaken = [rng.permutation(near).tolist() for near in self.neighbours]
         trail, way = [int(rng.integers(len(self.nodes)))], []
         while trail:

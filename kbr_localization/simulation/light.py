@@ -46,11 +46,7 @@ LIGHTS = {
 
 
 def light_grid(plan: FloorPlan, light: Light) -> FloatGrid:
-    """
-    Brightness (rows, columns) of every cell of the plan; solid cells have their neighbours'.
-
-    The lamps of a region light it; a part of it leaks into others.
-    """
+    """Brightness (rows, columns) of the cells: lamps of their region, a part of the others'."""
     rng = np.random.default_rng([light.seed, 7])
     power = light.lamps * np.clip(rng.normal(1, light.spread, len(plan.lamps)), 0.1, None)
     power[rng.random(len(plan.lamps)) < light.broken] = 0.0

@@ -203,11 +203,9 @@ class SyntheticRun(Dataset):
         self._turn_rates = ((turns[:-1] + turns[1:]) * (RATE / 2))[self._times_ns // STEP_NS]
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self._times_ns)
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame; its image is rendered when asked for."""
         index = range(len(self))[index]
         stamp_ns, reference = int(self._times_ns[index]) + self._start_ns, self._references[index]
         return Frame(
@@ -235,12 +233,7 @@ def write_building(
     runs: Sequence[RunConfig] = DEMO_RUNS,
     config: BuildingConfig = BuildingConfig(),
 ) -> list[Path]:
-    """
-    Render runs through one building into `out/<name of the run>`, in COLD's format.
-
-    The folder of each has the file `DRAWN` with robot, light and route. Returns the runs' folders.
-    Raises DatasetError when `out` exists already.
-    """
+    """Render runs into `out/<name>`, in COLD's format; raises DatasetError if `out` exists."""
     building = SyntheticBuilding(config)
     with new_folder(out) as folder:
         for run in (SyntheticRun(building, one) for one in runs):

@@ -22,12 +22,7 @@ DARK = (25, 25, 25)
 
 
 class Sprite:
-    """
-    A picture with a mask that is drawn on, then kept at full size and at halves of it.
-
-    `pictures`, `masks`: uint8 images, each half as large as the one before. `width`, `height`:
-    metres.
-    """
+    """A picture and a mask, at full size in metres and, finished, at halves of it."""
 
     def __init__(self, columns: int, height: float) -> None:
         self.width, self.height = height * columns / ROWS, height
@@ -179,11 +174,7 @@ def _walk(
 
 
 def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray) -> None:
-    """
-    Draw what stands in view and before the walls into the image, the farthest first.
-
-    `brightness`: (k,) of the items.
-    """
+    """Draw items in view, of a brightness (k,), into the image, the farthest first."""
     camera, (ahead, right) = view.camera, axes(view.pose)
     offsets = np.array([point for _, point in items]).reshape(-1, 2) - view.pose[:2]
     depths, sides = offsets @ ahead, offsets @ right

@@ -21,11 +21,7 @@ UNIQUE = 0.25
 
 @dataclass(frozen=True)
 class Style:
-    """
-    The colours and the repeating motifs of one building.
-
-    `seed`: of what repeats. `scale`: pixels per metre.
-    """
+    """Colours and motifs of a building: seed of what repeats, pixels per metre."""
 
     seed: int
     scale: int
