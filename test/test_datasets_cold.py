@@ -190,7 +190,7 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_error(tmp_path
         ('new', broken(), tiny_odometry(3), 'fell off'),
         ('new', [], tiny_odometry(3), 'without images: give'),
         ('new', tiny_frames(3), early, 'lies within its odometry'),
-        ('new', tiny_frames(1) * 2, tiny_odometry(3), 'share the name'),
+        ('new', tiny_frames(1) * 2, tiny_odometry(3), 'two frames are called'),
         ('new', [odd], tiny_odometry(3), 'image odd one: expected a uint8 array'),
     ):
         with pytest.raises(DatasetError, match=says):

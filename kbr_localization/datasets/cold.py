@@ -105,13 +105,7 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
 
 
 def read_cold(folder: Path) -> Dataset:
-    """
-    Read a run of COLD: images with the reference pose in their names, and odometry.
-
-    `folder`: of the camera whose images are the frames. Images of a run that was recorded without
-    poses (`WITHOUT_POSES`) have no reference. Images are read when asked for. Raises DatasetError
-    when nothing usable is left.
-    """
+    """Read a run of COLD of the folder of one camera; raises DatasetError if nothing is left."""
     path, skipped = folder.parent, Skipped()
     files, places = sorted(folder.iterdir()), path / PLACES
     if not files and places.is_file() and not places.stat().st_size:
@@ -145,47 +139,44 @@ def read_cold(folder: Path) -> Dataset:
 
 
 def write_cold_run(
-    path: Path | str, frames: Iterable[Frame], odometry: OdometryTrack, notes: Sequence[str] = ()
+    path: Path | str,
+    frames: Iterable[Frame],
+    odometry: OdometryTrack,
+    notes: Sequence[str] = (),
+    quality: int = 95,
 ) -> Dataset:
     """
     Write a run in COLD's format, as a whole or not at all, and open it.
 
-    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG; those that cannot
-    be read are left out and counted in `skipped` of the run. Stamps are cut to microseconds, as
-    the format has them. Raises DatasetError when `path` exists, when no image can be read, or when
-    there is no frame.
+    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG of a `quality`;
+    those that cannot be read are left out and counted in `skipped` of the run. Stamps are cut to
+    microseconds, as the format has them. Raises DatasetError when `path` exists, when no image can
+    be read, or when there is no frame.
     """
+    skipped, last = Skipped(), 'give at least one'
     with new_folder(path) as folder:
-        skipped = fill_cold_run(folder, frames, odometry)
+        recording = ColdRecording(folder)
+        for frame in frames:
+            name = format_image_name(frame.stamp_ns, frame.reference)
+            if (folder / CAMERAS[0] / name).exists():
+                raise DatasetError(f'two frames are called {name}: expected one per microsecond')
+            try:
+                data = encoded_bytes(frame.image, frame.name or name, quality)
+            except DatasetError as error:
+                last = str(error)
+                leave_out_image(skipped, name, error)
+                continue
+            recording.append_image(frame.stamp_ns, frame.reference, data)
+        if not recording.count:
+            raise DatasetError(f'cannot write a run without images: {last}')
+        track = odometry.recorded or odometry
+        recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
+        recording.close()
         write_notes(folder, notes)
         read_cold(folder / CAMERAS[0])
     run = read_cold(Path(path, CAMERAS[0]))
     run.skipped |= skipped
     return run
-
-
-def fill_cold_run(
-    folder: Path, frames: Iterable[Frame], odometry: OdometryTrack, quality: int = 95
-) -> Skipped:
-    """Write the files of a run to an empty folder; raises DatasetError."""
-    recording, skipped, last = ColdRecording(folder), Skipped(), 'give at least one'
-    for frame in frames:
-        name = format_image_name(frame.stamp_ns, frame.reference)
-        if (folder / CAMERAS[0] / name).exists():
-            raise DatasetError(f'two frames share the name {name}: expected one per microsecond')
-        try:
-            data = encoded_bytes(frame.image, frame.name or name, quality)
-        except DatasetError as error:
-            last = str(error)
-            leave_out_image(skipped, name, error)
-            continue
-        recording.append_image(frame.stamp_ns, frame.reference, data)
-    if not recording.count:
-        raise DatasetError(f'cannot write a run without images: {last}')
-    track = odometry.recorded or odometry
-    recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
-    recording.close()
-    return skipped
 
 
 class ColdRecording:

@@ -196,12 +196,7 @@ class LazyImages:
 
 
 def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
-    """
-    Join one run for each of several cameras into a run whose images are `MultiImage`s.
-
-    Odometry and reference poses come from the first run. Images belong together when their stamps
-    differ by at most `TOLERANCE` seconds. Raises DatasetError when no images belong together.
-    """
+    """Join a run of each camera to one of `MultiImage`s; raises DatasetError if none match."""
     first, synchronizer = runs[0], Synchronizer[Frame](cameras)
     arrivals = [(frame, camera) for camera, run in enumerate(runs) for frame in run]
     arrivals.sort(key=lambda arrival: arrival[0].stamp_ns)

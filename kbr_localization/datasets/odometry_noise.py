@@ -85,12 +85,7 @@ def reported_track(
 
 
 def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
-    """
-    Odometry of true poses, at 20 Hz over their span, with errors as large as on COLD.
-
-    The errors follow from `seed` and from the `name` of the run, so that runs along the same way
-    do not have the same errors.
-    """
+    """Odometry of true poses at 20 Hz, with errors as on COLD that follow from seed and name."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     first, last = truth.stamps_ns[[0, -1]].tolist()
     # fewer over a very long span

@@ -88,11 +88,7 @@ def read_tum_rgbd(path: Path, skipped: Skipped) -> Listing:
 
 
 def read_euroc(folder: Path, skipped: Skipped) -> Listing:
-    """
-    Read a sequence of EuRoC MAV (Burri et al., IJRR 2016), or of TUM VI, laid out the same.
-
-    The poses are of the body in a world with z up; `sensor.yaml` has the camera pose on it.
-    """
+    """Read a sequence of EuRoC MAV (Burri et al., IJRR 2016), or of TUM VI."""
     root = folder.parent
     images = _listed_images(folder / 'data.csv', folder / 'data', stamp_of_nanoseconds, skipped)
     places = [root / name / 'data.csv' for name in ('state_groundtruth_estimate0', 'mocap0')]
@@ -116,12 +112,7 @@ def _camera_pose(data: Any) -> se2.FloatArray:
 
 
 def read_kitti(folder: Path, skipped: Skipped) -> Listing:
-    """
-    Read a sequence of KITTI odometry (Geiger et al., CVPR 2012).
-
-    The poses are of the left camera in the axes of its first image. They lie in
-    `../../poses/<sequence>.txt`, or as `poses.txt` in the sequence.
-    """
+    """Read a sequence of KITTI odometry (Geiger et al., CVPR 2012): poses of its left camera."""
     path, whole = folder.parent, folder.parent.resolve()
     times = require(path / 'times.txt', 'the times of a KITTI sequence, a line for each image')
     truth = whole / 'poses.txt'
@@ -158,12 +149,7 @@ def _matrix_pose(words: list[str]) -> se2.FloatArray:
 
 
 def read_seven_scenes(path: Path, skipped: Skipped) -> Listing:
-    """
-    Read a sequence of 7-Scenes (Shotton et al., CVPR 2013).
-
-    `frame-XXXXXX.color.png` with `frame-XXXXXX.pose.txt`: camera-to-world matrices, in the axes of
-    a level camera. Times follow from the numbers, at 30 images a second.
-    """
+    """Read a sequence of 7-Scenes (Shotton et al., CVPR 2013), at 30 images a second."""
     images, samples = [], []
     for file in sorted(path.glob(f'frame-*{SCENE_IMAGE}')):
         number = file.name.removesuffix(SCENE_IMAGE).removeprefix('frame-')
@@ -191,13 +177,7 @@ def read_seven_scenes(path: Path, skipped: Skipped) -> Listing:
 
 
 def read_image_folder(path: Path, skipped: Skipped) -> Listing:
-    """
-    Read a folder of images with a trajectory in the TUM format.
-
-    `trajectory.tum` or `groundtruth.tum` has the poses of the robot's base in the map (x ahead, z
-    up), `odometry.tum` those in the odometry frame, where there are some. The images lie in the
-    folder or in `images/` under their times as names, unless `images.txt` lists `seconds file`.
-    """
+    """Read a folder of images with poses of the base, x ahead and z up, in TUM files."""
     truth = next(path / name for name in FOLDER_POSES if (path / name).is_file())
     odometry, listed, images = path / 'odometry.tum', path / 'images.txt', path / 'images'
     return Listing(
@@ -237,12 +217,7 @@ def _images_by_time(folder: Path, skipped: Skipped) -> list[tuple[int, Path]]:
 
 
 def read_traverse(path: Path, spacing: float | None, skipped: Skipped) -> Listing:
-    """
-    Read a folder of images without poses, as benchmarks of place recognition have them.
-
-    Image i of every traverse shows place i, at x = i * `spacing` metres (or `spacing:` of
-    `traverse.yaml`), y = 0, heading 0; the camera moves at 1 m/s.
-    """
+    """Read a folder in which image i shows place i, `spacing` metres apart, at 1 m/s."""
     files, settings = image_files(path), path / TRAVERSE_SETTINGS
     if spacing is None and not settings.is_file():
         raise DatasetError(

@@ -105,12 +105,7 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
 
 
 def follow(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
-    """
-    Drive along nodes at up to `SPEED` m/s, off the line by about `WANDER` metres.
-
-    The robot steers to a point ahead of it (pure pursuit), slows down in turns and turns on the
-    spot where it has to; accelerations are limited. Returns poses (m, 3) at 20 Hz.
-    """
+    """Drive along nodes by pure pursuit, with limited accelerations: poses (m, 3) at 20 Hz."""
     path = _fine_path(plan, nodes, rng)
     last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
     x, y, heading = float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0])

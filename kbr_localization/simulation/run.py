@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets.cold import DRAWN, fill_cold_run
+from kbr_localization.datasets.cold import DRAWN, write_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.odometry_noise import reported_track
 from kbr_localization.datasets.run_folder import new_folder
@@ -238,7 +238,7 @@ def write_building(
     with new_folder(out) as folder:
         for run in (SyntheticRun(building, one) for one in runs):
             frames = tracked(f'render {run.name}', run)
-            fill_cold_run(folder / run.name, frames, run.odometry, quality=90)
+            write_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run.config), 'building': asdict(config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')

@@ -236,12 +236,7 @@ KINDS: dict[str, list[tuple[Motif, float]]] = {
 
 
 def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pixels, Pixels]:
-    """
-    Paint one wall: grey levels and daylight (rows, columns).
-
-    Walls of one kind share their motifs and the order of these; `rng` draws what is particular to
-    this wall: stains, and the motifs that are replaced.
-    """
+    """Paint a wall: grey levels and daylight (rows, columns); `rng`: of what it has alone."""
     scale, shape = style.scale, (style.rows, max(1, round(length * style.scale)))
     # the outer walls of a room have the colours of the others
     base = np.random.default_rng([style.seed, len(kind.split(maxsplit=1)[0])])
