@@ -11,7 +11,7 @@ PYTEST = $(BIN)/python -m pytest -q
 # the modules of the tests in three processes: tests over DDS wait as long as they compute
 PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test quick slow lint format bench reproduce docs picture clean
+.PHONY: setup demo test quick slow lint format bench reproduce docs clean
 
 setup: $(STAMP)
 
@@ -66,11 +66,6 @@ reproduce: setup
 docs: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/mkdocs build --quiet
-
-# the README's picture
-picture: setup
-	$(BIN)/kbr demo --out demo/picture
-	cp "$$(ls -td demo/picture/*/ | head -1)trajectory.png" docs/demo.png
 
 clean:
 	rm -rf $(VENV) build install log

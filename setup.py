@@ -25,7 +25,7 @@ APP = ['h5py', 'pillow', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
 # opencv is not among them because its two builds (with and without a display) share one module
 HEADLESS = ['opencv-python-headless']
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it
-TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
+TOOLS = ['joblib', 'rosbags', 'threadpoolctl']
 # networks of dense local features and of whole images
 LEARNED = ['onnxruntime']
 RERUN = ['rerun-sdk']
@@ -69,6 +69,7 @@ TEST = [
     'colcon-test-result',
     'evo',
     'hypothesis',
+    'matplotlib',
     'onnx',
     'pre-commit',
     'psutil',

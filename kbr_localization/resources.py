@@ -8,7 +8,7 @@ import sys
 
 PACKAGE = 'kbr_localization'
 PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
-"""Variables that name a profile: of Fast DDS 3, and of Fast DDS 2."""
+"""Of Fast DDS 3, and of Fast DDS 2."""
 
 
 def describe_missing(module: str | None, what: str = 'this command') -> str:
@@ -18,7 +18,7 @@ def describe_missing(module: str | None, what: str = 'this command') -> str:
         remedy = f"source the setup file of ROS 2, or `pip install '.[ros]'` {in_source}"
     elif name in ('cv2', 'h5py', 'rich', 'skimage', 'typer', 'yaml'):
         remedy = f"`pip install '.[app]'` {in_source}"
-    elif name in ('distributed', 'joblib', 'matplotlib', 'onnxruntime', 'rerun', 'rosbags'):
+    elif name in ('distributed', 'joblib', 'onnxruntime', 'rerun', 'rosbags'):
         remedy = f'`pip install {"rerun-sdk" if name == "rerun" else name}`'
     else:
         return ''
@@ -26,12 +26,7 @@ def describe_missing(module: str | None, what: str = 'this command') -> str:
 
 
 def shared_file(relative: str) -> Path | None:
-    """
-    Find a file such as 'config/fastdds.xml' of this package; None where it is not installed.
-
-    It lies in the source tree (an editable installation), or under `share/kbr_localization` of
-    the prefix that the code is installed to (colcon, pip).
-    """
+    """Find a file such as 'config/fastdds.xml' in the source tree or the installation, or None."""
     package = Path(__file__).resolve().parent
     prefixes = [*package.parents, Path(sys.prefix)]
     candidates = [package.parent / relative]
@@ -45,12 +40,7 @@ def package_version() -> str:
 
 
 def code_state() -> str:
-    """
-    Version of the package and a hash of its code.
-
-    An interrupted job is resumed only where both are unchanged; from one commit to the next the
-    version alone does not change.
-    """
+    """Version of the package and a hash of its code, which changes with every commit."""
     package, found = Path(__file__).resolve().parent, hashlib.sha256()
     for path in sorted(package.rglob('*.py')):
         found.update(path.relative_to(package).as_posix().encode())

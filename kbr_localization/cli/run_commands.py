@@ -7,16 +7,7 @@ from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console, options
 from kbr_localization.cli.map_commands import save_map
-from kbr_localization.cli.options import (
-    Format,
-    Init,
-    MapFile,
-    Out,
-    Reading,
-    reads_runs,
-    Run,
-    Storage,
-)
+from kbr_localization.cli.options import Format, Init, MapFile, Out, Reading, reads_runs, Run
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import profile_variable, shared_file
@@ -380,7 +371,7 @@ def convert(
     run: Run,
     out: NewFolder,
     to: Annotated[Format, typer.Option('--to', help='A rosbag2, or a COLD run.')] = Format.BAG,
-    storage: Annotated[Optional[Storage], typer.Option(help='Of a bag: mcap.')] = None,
+    storage: Annotated[Optional[options.Storage], typer.Option(help='Of a bag: mcap.')] = None,
     *,
     reading: Reading,
 ) -> None:
@@ -395,7 +386,7 @@ def convert(
     if to is Format.BAG:
         from kbr_localization.datasets.bag_writer import write_bag
 
-        left_out = write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
+        left_out = write_bag(dataset, out, storage=(storage or options.Storage.MCAP).value)
     elif dataset.cameras:
         names = ', '.join(dataset.cameras)
         raise KbrError(f'--to cold: expected one camera, got {names}: choose with --cameras')
@@ -444,7 +435,7 @@ def demo(
 
     Prints, of the node and of two baselines, when their status is localized, when their error
     stays below 1 m, their errors after that, which part of their wrong answers (more than 1 m
-    off) they called localized, and the error over the whole run; writes a picture, the node's
+    off) they called localized, and the error over the whole run; writes a page, the node's
     trajectory, the map and the runs to a new folder.
     """
     from kbr_localization.demo.tour import COLUMNS, run_demo
@@ -457,7 +448,7 @@ def demo(
             for name, values in metrics.items()
         ]
     )
-    console.note(f'{folder}: trajectory.png, trajectory.tum, map.h5, building/')
+    console.note(f'{folder}: report.html, trajectory.tum, map.h5, building/')
 
 
 COMMANDS = (

@@ -1,11 +1,6 @@
-"""
-The tour, from nothing to a table and a picture: a run is localized by the real node.
+"""The tour, from nothing to a table and a page: a run is localized by the real node."""
 
-The node is a process of its own; an observer plays the run and collects the poses that the node
-publishes.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, ExitStack
 import ctypes
 from datetime import datetime
@@ -24,11 +19,9 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.errors import KbrError, RosError
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics, write_tum
-from kbr_localization.evaluation.metrics import Metrics, RunErrors
-from kbr_localization.evaluation.report import best_match, ImagePair
-from kbr_localization.files import new_file
+from kbr_localization.evaluation.metrics import Metrics
+from kbr_localization.evaluation.report import record_run, run_data, write_page
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.resources import profile_variable, shared_file
@@ -36,11 +29,8 @@ from kbr_localization.ros import conversions
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.ros.player import Player
-from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import write_building
 from kbr_localization.trajectory import Trajectory
-import matplotlib as mpl
-from matplotlib.figure import Figure
 import numpy as np
 import rclpy
 from rclpy.context import Context
@@ -64,14 +54,6 @@ START_S = 60.0
 DOMAINS = range(1, 101)
 """Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""
 
-_STYLE: Any = {
-    'axes.spines.right': False,
-    'axes.spines.top': False,
-    'font.size': 9,
-    'legend.frameon': False,
-}
-_BADGE = {'boxstyle': 'circle,pad=0.25', 'fc': 'white'}
-
 
 def run_demo(parent: Path) -> tuple[Path, dict[str, Metrics]]:
     """Render a building into a new folder in `parent` and take the tour; return both results."""
@@ -91,10 +73,10 @@ def take_tour(
     Build a map of the training runs, localize the test run with the node, compare with baselines.
 
     Returns the metrics of each method. The map, the node's trajectory as a TUM file, its log and
-    a picture go to `folder`. `rate`: speed of the replay.
+    a page about the same filter without ROS go to `folder`. `rate`: speed of the replay.
     """
-    kernel_map = build_map([open_dataset(run) for run in training])
-    with_statistics(kernel_map).save(folder / 'map.h5')
+    kernel_map = with_statistics(build_map([open_dataset(run) for run in training]))
+    kernel_map.save(folder / 'map.h5')
     dataset = open_dataset(test)
     answers = {NODE: localize_over_ros(folder / 'map.h5', dataset, folder, rate)}
     write_tum(folder / 'trajectory.tum', answers[NODE])
@@ -102,82 +84,13 @@ def take_tour(
         init = 'reference' if method == 'dead-reckoning' else 'global'
         answers[name] = localize(kernel_map, dataset, method, init)
     reference = reference_trajectory(dataset)
-    errors = {name: run_errors(reference, answer) for name, answer in answers.items()}
-    title = f'{dataset.name}: {len(kernel_map)} map images, {len(dataset)} frames'
-    # four moments, spread over the run
-    moments = (np.linspace(0.1, 0.9, 4) * len(dataset)).astype(int)
-    pairs = [best_match(kernel_map, dataset[moment]) for moment in moments.tolist()]
-    picture = folder / 'trajectory.png'
-    save_run_figure(picture, title, kernel_map.poses, reference, answers, errors, pairs)
-    return {name: run_metrics(run) for name, run in errors.items()}
-
-
-@mpl.rc_context(_STYLE)
-def save_run_figure(
-    path: str | Path,
-    title: str,
-    map_poses: FloatArray,
-    reference: Trajectory,
-    estimates: Mapping[str, Trajectory],
-    errors: Mapping[str, RunErrors],
-    pairs: Sequence[ImagePair],
-) -> None:
-    """
-    Draw a run: the map's poses, the truth, the estimates, the errors over travel, image pairs.
-
-    The first of the estimates is the one in focus, the others stand behind it. The plan shows the
-    map and the truth; what strays farther is cut off.
-    """
-    figure = Figure(figsize=(11, 6.2), layout='constrained')
-    figure.suptitle(title, x=0.01, ha='left', fontweight='bold')
-    grid = figure.add_gridspec(2, 3, height_ratios=[2.6, 1])
-    plan, over_travel = (figure.add_subplot(grid[row, :2]) for row in (0, 1))
-    x, y, heading = map_poses.T
-    arrows: dict[str, Any] = {'angles': 'xy', 'scale_units': 'xy', 'scale': 2.2, 'width': 0.0016}
-    plan.quiver(x, y, np.cos(heading), np.sin(heading), color='0.8', **arrows)
-    plan.plot([], [], color='0.8', marker='>', ms=4, lw=1, label='map images')
-    plan.plot(*reference.poses[:, :2].T, color='0.4', lw=5, alpha=0.35, label='ground truth')
-    plan.margins(0.08)
-    limits = plan.axis()
-    for order, (name, trajectory) in enumerate(estimates.items()):
-        track = trajectory.poses[:, :2]
-        # no robot drove where an estimate jumps
-        jumps = np.flatnonzero(np.linalg.norm(np.diff(track, axis=0), axis=1) > 1.5)
-        style = {'lw': 0.7, 'marker': '.', 'ms': 3} if order else {'lw': 1.8, 'zorder': 4}
-        plan.plot(*np.insert(track, jumps + 1, np.nan, axis=0).T, label=name, **style)
-        run = errors[name]
-        # a logarithmic axis has no room for 0
-        over_travel.plot(run.travel_m, np.maximum(run.position_m, 1e-3), lw=0.8 if order else 1.4)
-    plan.set(aspect='equal', xlabel='x [m]', ylabel='y [m]')
-    plan.axis(limits)
-    plan.legend(loc='lower left', bbox_to_anchor=(0.0, 1.0), ncols=3)
-    over_travel.axhline(LOST_M, color='red', lw=0.8, ls=':')
-    over_travel.set(yscale='log', xlabel='travel [m]', ylabel='position error [m]')
-    over_travel.set_ylim(0.01, None)
-    images = grid[:, -1].subgridspec(len(pairs), 2, wspace=0.03, hspace=0.12)
-    for row, pair in enumerate(pairs):
-        for column, (name, image) in enumerate((('camera', pair.frame), ('map', pair.match))):
-            axes = figure.add_subplot(images[row, column])
-            axes.set_axis_off()
-            axes.set_title(name if row == 0 else '')
-            if image is not None:
-                rgb = image if image.ndim == 2 else image[..., ::-1]
-                axes.imshow(rgb, cmap='gray', vmin=0, vmax=255, aspect='auto')
-            if column == 0:
-                axes.text(0.06, 0.1, str(row + 1), transform=axes.transAxes, bbox=_BADGE)
-        if pair.pose is not None:
-            plan.annotate(str(row + 1), tuple(pair.pose[:2]), bbox=_BADGE)
-    with new_file(path) as part:
-        figure.savefig(part, dpi=110)
+    write_page(folder / 'report.html', run_data(record_run(kernel_map, dataset)))
+    return {name: run_metrics(run_errors(reference, run)) for name, run in answers.items()}
 
 
 @contextmanager
 def own_domain() -> Iterator[int]:
-    """
-    Keep a DDS domain that nobody else on this machine uses, as far as they ask here.
-
-    Raises RosError when all are taken.
-    """
+    """Keep a DDS domain that nobody else uses who asks here; raises RosError without any."""
     for step in DOMAINS:
         domain = DOMAINS[(os.getpid() * 7 + step) % len(DOMAINS)]
         with socket.socket() as claim:
@@ -193,11 +106,7 @@ def own_domain() -> Iterator[int]:
 
 
 def localize_over_ros(map_file: Path, dataset: Dataset, logs: Path, rate: float) -> Trajectory:
-    """
-    Play a run to the localization node and collect the poses that it publishes.
-
-    The node's output goes to `logs`. Raises RosError when it ends or publishes no pose.
-    """
+    """Play a run to the localization node, whose output goes to `logs`; collect its poses."""
     log = logs / 'node.log'
     with ExitStack() as stack:
         os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
