@@ -1,8 +1,4 @@
-"""
-Camera localization by kernel Bayesian inference.
-
-docs/architecture.md: the rooms of the package, from an image to a pose, where a change goes.
-"""
+"""Camera localization by kernel Bayesian inference; docs/architecture.md shows its rooms."""
 
 import importlib
 

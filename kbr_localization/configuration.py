@@ -1,9 +1,4 @@
-"""
-Configuration as frozen dataclasses: the single source of names, defaults, ranges and descriptions.
-
-The YAML file, the ROS parameters, the map file and the documentation are made from or checked
-against these dataclasses.
-"""
+"""Configuration as frozen dataclasses: the source of names, defaults, ranges, descriptions."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -28,9 +23,8 @@ def parameter(
     `low` and `high` are inclusive. `search`: the range in which `kbr tune` looks for the best
     value, on a logarithmic scale.
     """
-    metadata: dict[str, Any] = {'description': description, 'low': low, 'high': high}
-    metadata |= {'choices': choices, 'search': search}
-    return dataclasses.field(default=default, metadata=metadata)
+    limits = {'low': low, 'high': high, 'search': search, 'choices': choices}
+    return dataclasses.field(default=default, metadata={'description': description, **limits})
 
 
 def fields_of(config: Any) -> dict[str, dataclasses.Field[Any]]:
@@ -48,12 +42,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """
-    Base class of the configurations: frozen dataclasses with fields by `parameter`.
-
-    Refuses a value of the wrong type or outside of its range with a ConfigurationError. `prefix`:
-    what stands before the names for a user.
-    """
+    """Base of dataclasses with fields by `parameter`; `prefix` stands before names for a user."""
 
     prefix: ClassVar[str] = ''
 

@@ -96,11 +96,7 @@ def json_text(value: Any, digits: int = 17, **layout: Any) -> str:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """
-    Read a file of at most `most` bytes; raises OSError.
-
-    A pipe or a device is refused: nobody knows when it ends.
-    """
+    """Read a file, no pipe or device, of at most `most` bytes; raises OSError."""
     # without waiting for the writer of a pipe
     with open(path, 'rb', opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
         found = os.fstat(file.fileno())
@@ -113,11 +109,7 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def read_text(path: str | Path, errors: str = 'strict', most: int = 1 << 28) -> str:
-    """
-    Read a text file of UTF-8, or of UTF-16 with a byte order mark, of at most `most` bytes.
-
-    Raises OSError, and UnicodeDecodeError unless `errors` says otherwise.
-    """
+    """Read a text file of UTF-8, or of UTF-16 with a byte order mark; raises as `read_file`."""
     data = read_file(path, most)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode('utf-16' if wide else 'utf-8-sig', errors)
@@ -135,9 +127,8 @@ class LockBeside:
     """
     Claim of a file by a hidden lock file in its folder, as the file itself may be replaced.
 
-    `release` ends it, and so does the system with the process; the lock file stays. Raises
-    BlockingIOError that names the process that has it, and another OSError where the folder
-    cannot be written.
+    `release` ends it, and so does the system with the process. Raises BlockingIOError that names
+    the process that has it, and another OSError where the folder cannot be written.
     """
 
     def __init__(self, target: Path) -> None:

@@ -10,11 +10,8 @@ from kbr_localization.resources import describe_missing
 
 
 def start(program: str, module: str) -> int:
-    """
-    Import a module and return the exit code of its `main`; 2 where another module is missing.
-
-    Ctrl-C during the imports ends the process at once, without a traceback.
-    """
+    """Import a module and return the exit code of its `main`; 2 where another is missing."""
+    # Ctrl-C during the imports ends the process at once, without a traceback
     is_listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_listening:  # not in the background of a shell script
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -13,11 +13,7 @@ StampArray = NDArray[np.int64]
 
 
 def wrap_angle(angle: ArrayLike) -> FloatArray:
-    """
-    Wrap angles in radians into [-pi, pi).
-
-    Shapes: any -> the same.
-    """
+    """Wrap angles in radians into [-pi, pi)."""
     angle = np.asarray(angle, dtype=np.float64)
     turns = np.floor((angle + np.pi) * (0.5 / np.pi))
     wrapped = angle - 2.0 * np.pi * turns
@@ -26,11 +22,7 @@ def wrap_angle(angle: ArrayLike) -> FloatArray:
 
 
 def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
-    """
-    Compose SE(2) elements: `increment`, given in the frame of `pose`, in the parent frame.
-
-    Shapes: (..., 3) and (..., 3) -> (..., 3); metres and radians.
-    """
+    """Compose poses: `increment`, given in the frame of `pose`, in the parent frame."""
     a, b = np.asarray(pose, dtype=np.float64), np.asarray(increment, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
     result = np.empty(np.broadcast_shapes(a.shape, b.shape))
@@ -41,26 +33,15 @@ def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
 
 
 def inverse(pose: ArrayLike) -> FloatArray:
-    """
-    Invert SE(2) elements.
-
-    Shapes: (..., 3) -> (..., 3); `compose(pose, inverse(pose))` is the identity.
-    """
+    """Invert poses: the inverse of an increment leads back."""
     a = np.asarray(pose, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
-    inverted = np.empty(a.shape)
-    inverted[..., 0] = -cosine * a[..., 0] - sine * a[..., 1]
-    inverted[..., 1] = sine * a[..., 0] - cosine * a[..., 1]
-    inverted[..., 2] = wrap_angle(-a[..., 2])
-    return inverted
+    x, y = -cosine * a[..., 0] - sine * a[..., 1], sine * a[..., 0] - cosine * a[..., 1]
+    return np.stack([x, y, wrap_angle(-a[..., 2])], axis=-1)
 
 
 def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
-    """
-    Increment that leads from `start` to `end`, in the frame of `start`.
-
-    Shapes: (..., 3) and (..., 3) -> (..., 3); `compose(start, between(start, end)) == end`.
-    """
+    """Increment from `start` to `end` in the frame of `start`, which `compose` undoes."""
     return compose(inverse(start), end)
 
 
@@ -78,11 +59,7 @@ def within(
 
 
 def rotation(heading: ArrayLike) -> FloatArray:
-    """
-    Rotate errors of poses by headings, from one frame into the other.
-
-    Shapes: (...) -> (..., 3, 3), the rotation in x and y, one for the heading.
-    """
+    """Matrices (..., 3, 3) that rotate errors of poses by headings (...)."""
     angle = np.asarray(heading, dtype=np.float64)
     result = np.zeros((*angle.shape, 3, 3))
     result[..., 0, 0] = result[..., 1, 1] = np.cos(angle)
@@ -92,11 +69,7 @@ def rotation(heading: ArrayLike) -> FloatArray:
 
 
 def adjoint(pose: ArrayLike) -> FloatArray:
-    """
-    Adjoint of SE(2) elements: carries errors in the frame of `pose` to the parent frame.
-
-    Shapes: (..., 3) -> (..., 3, 3) (Sola, Deray and Atchuthan 2018, appendix on SE(2)).
-    """
+    """Adjoints (..., 3, 3), which carry errors in the frame of `pose` to the parent frame."""
     a = np.asarray(pose, dtype=np.float64)
     result = rotation(a[..., 2])
     result[..., 0, 2], result[..., 1, 2] = a[..., 1], -a[..., 0]
@@ -104,53 +77,30 @@ def adjoint(pose: ArrayLike) -> FloatArray:
 
 
 def chain(origin: ArrayLike, increments: ArrayLike) -> FloatArray:
-    """
-    Compose increments one after the other, from an origin on.
-
-    Shapes: (3,) and (m, 3) -> (m + 1, 3).
-    """
+    """Poses (m + 1, 3) along increments (m, 3) from an origin (3,) on."""
     start, steps = np.asarray(origin, dtype=np.float64), np.asarray(increments, dtype=np.float64)
     heading = start[2] + np.concatenate([[0.0], np.cumsum(steps[:, 2])])
     cosine, sine = np.cos(heading[:-1]), np.sin(heading[:-1])
     x = start[0] + np.cumsum(cosine * steps[:, 0] - sine * steps[:, 1])
     y = start[1] + np.cumsum(sine * steps[:, 0] + cosine * steps[:, 1])
-    poses = np.stack(
-        [np.concatenate([start[:1], x]), np.concatenate([start[1:2], y]), heading], axis=1
-    )
-    poses[:, 2] = wrap_angle(poses[:, 2])
-    return poses
+    positions = np.concatenate([start[np.newaxis, :2], np.stack([x, y], axis=1)])
+    return np.column_stack([positions, wrap_angle(heading)])
 
 
 def to_plane_and_circle(pose: ArrayLike) -> FloatArray:
-    """
-    Embed poses as (x, y, cos theta, sin theta), the state space of [MbKSR] section 6.3.
-
-    Shapes: (..., 3) -> (..., 4).
-    """
+    """Embed poses as (x, y, cos theta, sin theta), the state space of [MbKSR] section 6.3."""
     a = np.asarray(pose, dtype=np.float64)
-    embedded = np.empty((*a.shape[:-1], 4))
-    embedded[..., :2] = a[..., :2]
-    embedded[..., 2], embedded[..., 3] = np.cos(a[..., 2]), np.sin(a[..., 2])
-    return embedded
+    return np.concatenate([a[..., :2], np.cos(a[..., 2:]), np.sin(a[..., 2:])], axis=-1)
 
 
 def from_plane_and_circle(embedded: ArrayLike) -> FloatArray:
-    """
-    Project (x, y, cos, sin) back to poses; the last two need not have unit length.
-
-    Shapes: (..., 4) -> (..., 3).
-    """
+    """Project (x, y, cos, sin) back to poses; the last two need not have unit length."""
     a = np.asarray(embedded, dtype=np.float64)
     return np.stack([a[..., 0], a[..., 1], np.arctan2(a[..., 3], a[..., 2])], axis=-1)
 
 
 def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) -> FloatArray:
-    """
-    Interpolate a trajectory at query times: linear in position, along the shorter arc in heading.
-
-    Shapes: (m,) increasing integer nanoseconds, (m, 3), (q,) or scalar -> (q, 3) or (3,).
-    Raises KbrError when a query lies outside of the trajectory's time span.
-    """
+    """Interpolate poses (m, 3), headings by the shorter arc; raises KbrError outside of them."""
     track, query = np.asarray(poses, dtype=np.float64), np.asarray(query_ns, dtype=np.int64)
     if stamps_ns.size == 0:
         raise KbrError('cannot interpolate an empty trajectory: give at least one stamped pose')
@@ -171,10 +121,6 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
 
 
 def travelled(poses: FloatArray) -> FloatArray:
-    """
-    Distance along a path since its first pose.
-
-    Shapes: (n, 3) -> (n,), metres.
-    """
+    """Metres (n,) along a path (n, 3) since its first pose."""
     steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
     return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])

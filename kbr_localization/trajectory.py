@@ -38,11 +38,7 @@ class Trajectory:
 
 
 def parse_seconds(text: str) -> int:
-    """
-    Nanoseconds of a text of seconds, as `1403636579.763555584`, without rounding.
-
-    Raises ValueError for what is no number, and for one outside of [0, LATEST_S).
-    """
+    """Nanoseconds of a text of seconds without rounding; raises ValueError for what is none."""
     try:
         seconds = Decimal(text)
     except InvalidOperation as error:

@@ -30,27 +30,18 @@ THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'
 
 
 def prefer_one_thread() -> None:
-    """
-    Let linear algebra use one thread in this process, unless the environment says otherwise.
-
-    The matrices of a frame are too small to gain from several. Call it before NumPy is imported.
-    """
+    """Let small matrices use one thread, unless the environment says otherwise; before NumPy."""
     if not any(variable in os.environ for variable in THREAD_VARIABLES):
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, '1'))
 
 
 def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-    """
-    Yield `work(task)` of each task, in their order; raises WorkersError, and what work does.
-
-    Tasks are done in this process, unless in a block of `open_workers`.
-    """
+    """Yield `work(task)` of each task in order; raises WorkersError, and what work does."""
     jobs, client = _workers.get()
     if client:
         yield from _on_cluster(client, work, tasks)
     elif jobs == 1:
-        with one_thread():
-            yield from map(partial(_unseen, work), tasks)
+        yield from map(partial(_do, work), tasks)
     else:
         yield from _in_processes(jobs, work, tasks)
 
@@ -59,14 +50,14 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     joblib = _import('joblib')
     warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
     backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
-    with joblib.parallel_config('loky', initializer=_prepare_worker, **backend):
+    with joblib.parallel_config('loky', initializer=_end_with, **backend):
         parallel = joblib.Parallel(jobs, return_as='generator', batch_size=1)
     # Ctrl-C is for this process alone: those that are started inherit that it is blocked, which
     # the start of their resource tracker would undo
     resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        results = parallel(joblib.delayed(work)(task) for task in tasks)
+        results = parallel(joblib.delayed(_do)(work, task) for task in tasks)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
@@ -80,8 +71,8 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 
 def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     """Do tasks on a cluster, again where a worker died."""
-    shared = client.submit(_same, work, pure=False)  # sent to each worker once
-    futures = [client.submit(_on_one_thread, shared, task, pure=False) for task in tasks]
+    shared = client.submit(lambda same: same, work, pure=False)  # sent to each worker once
+    futures = [client.submit(_do, shared, task, pure=False) for task in tasks]
     try:
         for future in futures:
             yield future.result()
@@ -130,11 +121,7 @@ def _used(jobs: int, client: Any = None) -> Iterator[None]:
 
 
 def gathered(what: str, total: int, work: Work, tasks: Sequence[Any]) -> list[Any]:
-    """
-    Do tasks that each give a list; return all lists as one, in the order of the tasks.
-
-    Progress is reported as `what`, in items of `total`.
-    """
+    """Do tasks that each give a list, return one list; report its items as `what` of `total`."""
     found: list[Any] = []
     for items in run_tasks(work, tasks):
         found += items
@@ -147,14 +134,9 @@ def batches(items: Any, size: int) -> list[Any]:
     return [items[slice(start, start + size)] for start in range(0, len(items), size)]
 
 
-def shrinking_batches(items: Any, largest: int) -> list[Any]:
-    """Cut a sequence into parts that shrink, so that all workers end at the same time."""
-    parts, start, (jobs, _) = list[Any](), 0, _workers.get()
-    while start < len(items):
-        size = min(max((len(items) - start) // (8 * jobs), 4), largest)
-        parts.append(items[slice(start, start + size)])
-        start += size
-    return parts
+def small_batches(items: Any, largest: int) -> list[Any]:
+    """Cut a sequence into parts so small that all workers end at about the same time."""
+    return batches(items, min(max(len(items) // (8 * _workers.get()[0]), 4), largest))
 
 
 @contextmanager
@@ -172,23 +154,14 @@ def one_thread() -> Iterator[None]:
         cv2.setNumThreads(before)
 
 
-def _unseen(work: Work, task: Any) -> Any:
-    """Do a task without showing its own progress, as if in another process."""
-    with shown_by(None):
+def _do(work: Work, task: Any) -> Any:
+    """Do a task on one thread without showing its own progress, wherever it is done."""
+    with one_thread(), shown_by(None):
         return work(task)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _on_one_thread(work: Work, task: Any) -> Any:
-    with one_thread():
-        return work(task)
-
-
-def _prepare_worker(parent: int) -> None:
-    """Use one thread; end with the parent process, however that ends."""
+def _end_with(parent: int) -> None:
+    """End this process with its parent, however that ends."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -196,7 +169,6 @@ def _prepare_worker(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-    importlib.import_module('cv2').setNumThreads(1)
 
 
 def _import(name: str) -> Any:

@@ -80,9 +80,8 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     Run a typer application and return the exit code of the process.
 
-    0 done, 1 the reader of stdout is gone, 2 bad usage or bad input, with one line on stderr,
-    130 interrupted. Anything else that is raised is a defect of this package and leaves with its
-    traceback.
+    2: bad usage or bad input, with one line on stderr. 1: the reader of stdout is gone. Anything
+    else that is raised is a defect of this package and leaves with its traceback.
     """
     if hasattr(sys.stdout, 'reconfigure'):
         sys.stdout.reconfigure(errors='replace')  # terminals of few characters

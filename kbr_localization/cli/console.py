@@ -77,12 +77,7 @@ def format_value(value: Any) -> str:
 
 
 def prepare_output(path: Path, *inputs: Path) -> Path:
-    """
-    Create the folder of a file and check, before the long work, that it can be written.
-
-    Raises KbrError when the path is a folder, one of the inputs or inside of a run among them;
-    OSError when the folder cannot be made or written. A device or a pipe is left for the writer.
-    """
+    """Create the folder of a file and check, before the long work, that it can be written."""
     if path.is_dir():
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
     if path.exists() and not path.is_file():

@@ -91,11 +91,7 @@ class Reading:
         return dataset
 
     def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:
-        """
-        Open a run with the cameras of a map; warn where it has known poses of another frame.
-
-        Raises KbrError for a run of more or fewer cameras than the map has.
-        """
+        """Open a run with the cameras of a map; warn where its known poses have another frame."""
         from kbr_localization.evaluation.metrics import frame_note  # noqa: PLC0415
 
         dataset, wanted = self.open(run, kernel_map.cameras), kernel_map.cameras
@@ -129,12 +125,7 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parsed(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict[str, Any]]:
-    """
-    Values in texts NAME=VALUE of each configuration by name, converted to the parameter's type.
-
-    A text that is not of the type stays, for the configuration to refuse. Raises
-    ConfigurationError for an unknown name.
-    """
+    """Convert texts NAME=VALUE to values by name for each configuration, which checks them."""
     values: list[dict[str, Any]] = [{} for _ in configs]
     known: dict[str, tuple[dict[str, Any], str, Any]] = {
         config.prefix + name: (found, name, type(field.default))
@@ -176,11 +167,7 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
 
 
 def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
-    """
-    Vision configuration, and values of the filter, of texts of `--set`.
-
-    Parameters of the filter that are not set are fitted to the map.
-    """
+    """Vision configuration and values of the filter, which the map has where none are set."""
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
     from kbr_localization.vision.config import LEARNED, VisionConfig  # noqa: PLC0415
 

@@ -1,8 +1,4 @@
-"""
-Odometry and images on their way to a worker, which wait for each other. No rclpy here.
-
-`ImageQueue` is where images are dropped: each with a reason, which is counted.
-"""
+"""Odometry and images, which wait for each other and for a worker, and why they are dropped."""
 
 import bisect
 from collections import Counter
@@ -17,13 +13,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.tracks import (
-    continues,
-    FEWEST,
-    MAX_SPEED,
-    PAUSE,
-    PAUSE_PERIODS,
-)
+from kbr_localization.datasets.tracks import continues, FEWEST, MAX_SPEED, PAUSE, PAUSE_PERIODS
 from kbr_localization.errors import KbrError, RosError
 import numpy as np
 
@@ -84,6 +74,11 @@ class OdometryBuffer:
         """Return the newest samples in order."""
         return self._samples[-count:]
 
+    def since(self, stamp_ns: int) -> list[Stamped]:
+        """Return the samples after a stamp in order."""
+        after = bisect.bisect_right(self._samples, stamp_ns, key=itemgetter(0))
+        return self._samples[after:]
+
     def clear(self) -> None:
         """Forget everything."""
         self.resets += 1
@@ -92,12 +87,7 @@ class OdometryBuffer:
         self._correction = np.zeros(3)
 
     def add(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
-        """
-        Take in a sample (3,) and say what became of it.
-
-        After TIME_JUMP and POSE_JUMP the buffer holds only the samples since the jump. `anew`: the
-        sample is the first from another source, a POSE_JUMP.
-        """
+        """Take in a sample (3,); `anew`: it is the first from another source, a POSE_JUMP."""
         sample, samples = (stamp_ns, pose), self._samples
         if not np.isfinite(pose).all():
             return Added.NOT_FINITE
@@ -135,11 +125,7 @@ class OdometryBuffer:
         return se2.interpolate(np.array(stamps, dtype=np.int64), np.stack(poses), stamp_ns)
 
     def continued(self, pose: se2.FloatArray) -> se2.FloatArray:
-        """
-        Pose (3,) as if the odometry had never been reset.
-
-        At each POSE_JUMP the robot is taken to have stood still, so increments stay small.
-        """
+        """Pose (3,) as if the robot had stood still at each POSE_JUMP: without large steps."""
         return se2.compose(self._correction, pose)
 
     def _around(self, stamp_ns: int) -> list[Stamped]:
@@ -219,11 +205,7 @@ class ImageQueue:
         self._images, self._taken_ns = [], None
 
     def put(self, image: QueuedImage) -> None:
-        """
-        Take in an image, or drop one that is older than the last one taken.
-
-        Drop images of another clock, and above `size` all but the oldest and the newest.
-        """
+        """Take in an image, or drop it or others: older than the last one taken, too many."""
         stamps = [waiting.stamp_ns for waiting in self._images]
         if image.stamp_ns in (*stamps, self._taken_ns):
             self._drop('duplicate stamp')
@@ -240,11 +222,7 @@ class ImageQueue:
         self._images = kept[: len(kept) - 1 - surplus] + kept[-1:]
 
     def take(self, coverage: Callable[[int], Coverage]) -> QueuedImage | None:
-        """
-        Next image that the odometry covers; drop a backlog and what will never be covered.
-
-        `coverage`: what the odometry has at a stamp in nanoseconds.
-        """
+        """Take the next image that is READY; drop a backlog and what will never be."""
         pairs = [(image, coverage(image.stamp_ns)) for image in self._images]
         ready = [image for image, state in pairs if state is Coverage.READY]
         early = [image for image, state in pairs if state is Coverage.EARLY]

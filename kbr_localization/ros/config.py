@@ -144,11 +144,7 @@ class NodeConfig(InputConfig, ChangeableConfig):
 
 @dataclass(frozen=True)
 class InitialPose(Config):
-    """
-    The parameters initial_pose.x and so on, used with set_initial_pose.
-
-    The standard deviations also apply to a given pose without covariance.
-    """
+    """Parameters initial_pose.x and so on, used with set_initial_pose."""
 
     prefix: ClassVar[str] = 'initial_pose.'
     x: float = parameter(0.0, 'x in the map frame, metres')

@@ -1,9 +1,4 @@
-"""
-Convert between ROS messages and arrays.
-
-Stamps are integer nanoseconds, poses are (3,) arrays of x, y in metres and heading in radians,
-covariances are (3, 3) of x, y, heading.
-"""
+"""Between ROS messages and arrays: stamps in nanoseconds, poses (3,), covariances (3, 3)."""
 
 import array
 import importlib

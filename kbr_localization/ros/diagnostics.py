@@ -1,9 +1,4 @@
-"""
-What the nodes say about themselves on /diagnostics once a second, and what is wrong with inputs.
-
-The rules are tables: each row is a condition on the facts, and a line with the remedy. Times are
-monotonic seconds.
-"""
+"""What the nodes say on /diagnostics once a second, and what is wrong with their inputs."""
 
 from __future__ import annotations
 
@@ -45,9 +40,7 @@ class Topic:
     `remedy`: for messages of another type. `exclusive`: only one may publish. `sought`: which of
     all messages count. `lost`: messages that were sent but did not arrive. `publishers`,
     `other_types`: publishers of the expected type, and other types. `sibling`: topic on which
-    images of the other `image_transport` come. `recent`, `sent`: messages that arrived and that
-    were sent in the last ten seconds. `ahead`: seconds by which the last stamp is ahead of the
-    clock.
+    images of the other `image_transport` come. `hint`: what is wrong, and the remedy, or nothing.
     """
 
     name: str
@@ -66,11 +59,7 @@ class Topic:
     stamp_ns: int | None = None
     repeated: int = 0
     silence: float = 0.0
-    is_silent: bool = False
-    ahead: float = 0.0
-    recent: int = 0
-    sent: int = 0
-    crowded: bool = False
+    hint: str = ''
     _alone: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -87,19 +76,39 @@ class Topic:
         """Update what holds of the last ten seconds and of now; once a second."""
         then, count, lost = self._history[0]
         self._history.append((now, self.count, self.lost))
-        self.recent = self.count - count
-        self.sent = self.recent + self.lost - lost
-        self.rate = self.recent / max(now - then, 1e-3)
+        recent = self.count - count
+        sent = recent + self.lost - lost
+        self.rate = recent / max(now - then, 1e-3)
         self.silence = now - self.last
-        self.is_silent = self.silence >= timeout
-        self.ahead = (self.stamp_ns - clock_ns) * 1e-9 if self.stamp_ns and clock_ns else 0.0
+        ahead = (self.stamp_ns - clock_ns) * 1e-9 if self.stamp_ns and clock_ns else 0.0
         if not self.exclusive or self.publishers < 2 or self._alone < 0.0:
             self._alone = now
-        self.crowded = now - self._alone >= 30.0  # DDS may show a killed process that long
+        self.hint = ''
+        # Fast DDS may count to the end of its numbers
+        if 5 <= sent - recent <= 1_000_000 and recent <= 0.9 * sent:
+            self.hint = (
+                f'{self.name}: {recent} of {sent} messages arrive, the others are lost on the '
+                'way: set the Fast DDS profile (config/fastdds.xml) for the sender too, or send '
+                'compressed images'
+            )
+        elif self.silence >= timeout:
+            self.hint = f'no data for {self.silence:.0f} s on {self.name}: {self._why_silent()}'
+        elif self.repeated >= 5:
+            self.hint = (
+                f'{self.name}: the stamps do not advance: fill header.stamp, or restart the sender'
+            )
+        elif abs(ahead) >= 10.0:
+            self.hint = (
+                f'{self.name}: stamps minus the clock of this node: {ahead:+.0f} s: check '
+                'use_sim_time here and at the sender'
+            )
+        elif now - self._alone >= 30.0:  # DDS may show a killed process that long
+            self.hint = (
+                f'{self.name}: {self.publishers} publishers, of which only one may send: stop all '
+                'but one, or remap the topic'
+            )
 
-    @property
-    def why_silent(self) -> str:
-        """Say what is known of the silence, and the remedy."""
+    def _why_silent(self) -> str:
         if self.other_types:
             return f'published as {self.other_types}, expected {self.type_name}: {self.remedy}'
         if not self.publishers:
@@ -110,98 +119,66 @@ class Topic:
         return f'{self.publishers} publishers, none sends{sought}'
 
 
-TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
-    (
-        # Fast DDS may count to the end of its numbers
-        lambda t: 5 <= t.sent - t.recent <= 1_000_000 and t.recent <= 0.9 * t.sent,
-        '{t.name}: {t.recent} of {t.sent} messages arrive, the others are lost on the way: set '
-        'the Fast DDS profile (config/fastdds.xml) for the sender too, or send compressed images',
-    ),
-    (lambda t: t.is_silent, 'no data for {t.silence:.0f} s on {t.name}: {t.why_silent}'),
-    (
-        lambda t: t.repeated >= 5,
-        '{t.name}: the stamps do not advance: fill header.stamp, or restart the sender',
-    ),
-    (
-        lambda t: abs(t.ahead) >= 10.0,
-        '{t.name}: stamps minus the clock of this node: {t.ahead:+.0f} s: check use_sim_time here '
-        'and at the sender',
-    ),
-    (
-        lambda t: t.crowded,
-        '{t.name}: {t.publishers} publishers, of which only one may send: stop all but one, or '
-        'remap the topic',
-    ),
-)
-"""Of one topic the first rule that holds is told."""
-NODE_RULES: tuple[tuple[Callable[[dict[str, Any]], Any], str], ...] = (
-    (
-        lambda f: f['silent_cameras'],
-        'no images of {silent_cameras}: going on with {cameras} alone',
-    ),
-    (
-        lambda f: f['unmatched'],
-        'no images of {cameras} at one time: synchronise the cameras, or raise sync_tolerance',
-    ),
-    (
-        lambda f: f['unused_odometry'] >= 3,
-        '{odometry.name}: none of the last {unused_odometry} messages could be used: '
-        '{why_odometry}',
-    ),
-    (
-        lambda f: f['wrong_frame'],
-        '{odometry.name} comes in frame {wrong_frame}: set one of them, or the transform '
-        'leads nowhere',
-    ),
-    (
-        lambda f: (
-            f['awaits_motion'] and f['still'] >= 10.0 and f['image'].silence <= STALE_SECONDS
+def diagnose(
+    inputs: Inputs, awaits_motion: str = '', contradiction: str = '', rival: str = ''
+) -> list[str]:
+    """
+    Return one line, with the remedy, for each thing that is wrong with the inputs of a node.
+
+    `awaits_motion`: what waits for the robot to move. `contradiction`: of images and odometry.
+    `rival`: a transform that another node broadcasts too.
+    """
+    source, image, lead = inputs.odometry, inputs.image.name, inputs.lead
+    odometry, frame = source.topic.name, inputs.config.odom_frame_id
+    looks = inputs.image.silence <= STALE_SECONDS
+    rules: tuple[tuple[Any, str], ...] = (
+        *((topic.hint, topic.hint) for topic in inputs.topics),
+        (
+            inputs.silent_cameras,
+            f'no images of {inputs.silent_cameras}: going on with {inputs.other_cameras} alone',
         ),
-        '{odometry.name}: the pose has stood still for {still:.0f} s, and {awaits_motion}: '
-        'drive on, or see whether the base driver reads the wheels and fills the pose, not only '
-        'the twist',
-    ),
-    (lambda f: f['contradiction'], '{odometry.name}: {contradiction}'),
-    (
-        # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG and network up to 0.7 s
-        lambda f: not -0.8 <= f['lead'] <= 0.5,
-        'stamps of {image.name} minus those of {odometry.name} as both arrive: '
-        '{lead:+.1f} s, expected -0.8 to 0.5 s: their clocks differ, or images come that late: '
-        'an image is paired with the odometry of its stamp, so set the clocks by each other '
-        '(chrony), or see how the drivers stamp',
-    ),
-    (
-        lambda f: f['off_tf'] > 0.3,
-        '{odometry.name} is {off_tf:.1f} m or rad off {odom_frames} on TF: set odom_source to tf',
-    ),
-    (
-        lambda f: f['rival'],
-        'somebody else also sends the transform {rival}: stop it (AMCL, SLAM, a static '
-        'publisher), or set tf_broadcast to false here',
-    ),
-)
-"""
-Of a node all rules that hold of the facts are told.
-
-`image`, `odometry`: their topics. `still`: seconds for which the pose of the odometry has not
-moved, `awaits_motion`: what waits for its motion. `lead`: seconds by which stamps of images lead
-those of the odometry that arrives with them. `contradiction`: of images and odometry.
-`unused_odometry`: messages that could not be used since the last that could, `why_odometry` not.
-`wrong_frame`: that of the odometry, and the
-expected one. `silent_cameras`: those left out; `cameras`: the others. `unmatched`: all cameras
-send, but never together. `off_tf`: metres or radians between the topic's odometry and that of TF,
-which is the transform `odom_frames`. `rival`: a transform that another node broadcasts too.
-"""
-
-
-def diagnose(facts: dict[str, Any], topics: list[Topic]) -> list[str]:
-    """Return one line for each thing that is wrong; `facts` as `NODE_RULES` has them."""
-    told = [
-        next((text.format(t=topic) for holds, text in TOPIC_RULES if holds(topic)), '')
-        for topic in topics
-    ]
-    told += [text.format(**facts) for holds, text in NODE_RULES if holds(facts)]
-    return [line for line in told if line]
+        (
+            inputs.unmatched,
+            f'no images of {inputs.other_cameras} at one time: synchronise the cameras, or raise '
+            'sync_tolerance',
+        ),
+        (
+            source.unused >= 3,
+            f'{odometry}: none of the last {source.unused} messages could be used: '
+            f'{source.why_unused}',
+        ),
+        (
+            source.parent != frame,
+            f'{odometry} comes in frame {source.parent!r}, but odom_frame_id is {frame!r}: set '
+            'one of them, or the transform leads nowhere',
+        ),
+        (
+            awaits_motion and source.still >= 10.0 and looks,
+            f'{odometry}: the pose has stood still for {source.still:.0f} s, and {awaits_motion}: '
+            'drive on, or see whether the base driver reads the wheels and fills the pose, not '
+            'only the twist',
+        ),
+        (contradiction, f'{odometry}: {contradiction}'),
+        (
+            # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG, network up to 0.7 s
+            not -0.8 <= lead <= 0.5,
+            f'stamps of {image} minus those of {odometry} as both arrive: {lead:+.1f} s, expected '
+            '-0.8 to 0.5 s: their clocks differ, or images come that late: an image is paired '
+            'with the odometry of its stamp, so set the clocks by each other (chrony), or see how '
+            'the drivers stamp',
+        ),
+        (
+            source.off_tf > 0.3,
+            f'{odometry} is {source.off_tf:.1f} m or rad off {source.sought} on TF: set '
+            'odom_source to tf',
+        ),
+        (
+            rival,
+            f'somebody else also sends the transform {rival}: stop it (AMCL, SLAM, a static '
+            'publisher), or set tf_broadcast to false here',
+        ),
+    )
+    return [text for holds, text in rules if holds]
 
 
 class StatusPublisher:
@@ -271,19 +248,23 @@ class Reporter:
     def _report(self) -> list[DiagnosticStatus]:
         now, parts = time.monotonic(), self._localization
         session, inputs, growing = parts.session, parts.inputs, parts.growing
-        facts, last = inputs.measure(now), session.last
+        inputs.measure(now)
+        last = session.last
         lost = last is not None and not last.estimate.localized
-        facts['awaits_motion'] = 'one view does not tell where' if lost else ''
-        if last is not None and last.estimate.diagnostics.get('odometry_wrong', 0.0) > 0.5:
-            facts['contradiction'] = contradiction(stands=facts['still'] > 1.0)
-        facts['rival'] = parts.outputs.transforms.rival
-        hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
+        wrong = last is not None and last.estimate.diagnostics.get('odometry_wrong', 0.0) > 0.5
+        hints = diagnose(
+            inputs,
+            'one view does not tell where' if lost else '',
+            contradiction(stands=inputs.odometry.still > 1.0) if wrong else '',
+            parts.outputs.transforms.rival,
+        )
+        missing = self._missing(now)
         # whoever is started together with the node takes as long as it does
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
             self._log('warning', f'no pose: {missing}')
         for hint in hints:
             self._log('warning', hint)
-        unusable = self._unusable(facts['image'].name)
+        unusable = self._unusable(inputs.image.name)
         hints += [unusable] if unusable else []  # each kind of image is in the log already
         used = {'images answered': session.answered, 'images used': session.used}
         held, failure = growing.facts(), growing.failure
@@ -295,10 +276,10 @@ class Reporter:
             status(self._node, 'map', WARN if failure else OK, text, held),
         ]
 
-    def _missing(self, now: float, facts: dict[str, Any]) -> str:
+    def _missing(self, now: float) -> str:
         """Say what keeps the node from giving a pose right now, or nothing."""
-        image, odometry = facts['image'], facts['odometry']
-        session = self._localization.session
+        session, inputs = self._localization.session, self._localization.inputs
+        image, odometry = inputs.image, inputs.odometry.topic
         last = session.last  # the worker may take it away
         missing = [
             f'nothing on {topic.name} for {topic.silence:.0f} s'
@@ -328,11 +309,7 @@ class Reporter:
         return f'{topic}: none of the last {count} images could be used: {why}' * (count >= 3)
 
     def _localization_status(self, missing: str) -> DiagnosticStatus:
-        """
-        Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why.
-
-        `missing`: what there is no current pose without.
-        """
+        """Status of the pose; `missing`: what there is no current pose without."""
         last = self._localization.session.last
         if last is None or not last.is_known:
             text = f'Not localized: {missing or "no image has said where"}'

@@ -1,8 +1,4 @@
-"""
-What a node listens to: images, and odometry from a topic or from TF.
-
-Callbacks only convert and hand on. `OdometrySource` is all that knows where the odometry is from.
-"""
+"""What a node listens to: images, and odometry from a topic or from TF."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection
@@ -23,12 +19,7 @@ from kbr_localization.ros.running import NodeLogger
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import (
-    DurabilityPolicy,
-    qos_profile_sensor_data,
-    QoSProfile,
-    ReliabilityPolicy,
-)
+from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -44,12 +35,7 @@ ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
 def listen(topic: str, create: Callable[[], Any]) -> Any:
-    """
-    Return the subscription or publisher that `create` makes of a topic.
-
-    Raises ConfigurationError for a name that ROS does not allow, and where the node has messages
-    of another type on the same topic.
-    """
+    """Return what `create` makes of a topic; raises ConfigurationError where there can be none."""
     try:
         return create()
     except UnsupportedEventTypeError:
@@ -79,17 +65,6 @@ def subscribe(
         topic.subscription = listen(name, create)  # a DDS that does not count them
     topic.name = topic.subscription.topic_name
     return topic
-
-
-def measure(node: Node, topic: Topic, now: float, timeout: float) -> None:
-    """Note which publishers a topic has now, and what came; once a second."""
-    types = Counter(i.topic_type for i in node.get_publishers_info_by_topic(topic.name))
-    topic.publishers = types.pop(topic.type_name, 0)
-    topic.other_types = ', '.join(sorted(types))
-    raw = topic.name.removesuffix(COMPRESSED)
-    other = raw + COMPRESSED * (raw == topic.name)
-    topic.sibling = other if node.count_publishers(other) else ''
-    topic.measure(now, timeout, node.get_clock().now().nanoseconds)
 
 
 class TransformListener:
@@ -131,7 +106,7 @@ class TransformListener:
         return None
 
     def _take_raw(self, data: bytes) -> None:
-        # reading those of many joints would take a tenth of a core
+        # reading the transforms of many joints would take a tenth of a core
         if any(frame in data for frame in self._frames):
             self._take(deserialize_message(data, self.type))
 
@@ -152,11 +127,12 @@ class OdometrySource:
     """
     The odometry of a robot, from the topic `odom` or from TF, as `odom_source` says.
 
-    With 'auto' it is that of the topic until TF has one; with 'topic' that of TF is compared.
+    With 'auto' the topic is used until TF has odometry; with 'topic' the two are compared.
     `topic`: facts about where it comes from. `sought`: the transform with it. `frame`: the one
     that it moves. `newest`: its last stamp and pose (3,), `resting`: the first one of that place.
-    `unused`: messages that could not be used since the last that could. `on_newest` gets the
-    stamp of each newest pose, and whether the last one was a stray.
+    `unused`: messages that could not be used since the last that could, `why_unused` not.
+    `off_tf`: metres or radians by which TF differs. `on_newest` gets the stamp of each newest
+    pose, and whether the last one was a stray.
     """
 
     def __init__(
@@ -175,7 +151,7 @@ class OdometrySource:
         self._compared: Stamped | None = None
         self._on_tf = OdometryBuffer(5 * SECOND)
         self.frame, self.parent, self._of_tf = '', config.odom_frame_id, False
-        self.unused, self.why_unused = 0, ''
+        self.unused, self.why_unused, self.off_tf = 0, '', 0.0
         self.sought = f'{config.odom_frame_id} to {config.base_frame_id}'
         if config.odom_source == 'tf':
             self.topic = listener.topic(self.sought)
@@ -232,24 +208,17 @@ class OdometrySource:
         if outcome.leads:
             self._on_newest(stamp_ns, outcome is Added.RETURNED)
 
-    def measure(self) -> dict[str, Any]:
-        """Return what is known of the odometry, as `NODE_RULES` has it; once a second."""
-        off_tf, compared, self._compared = 0.0, self._compared, self.newest
-        still_ns = self.newest[0] - self.resting[0] if self.newest and self.resting else 0
+    @property
+    def still(self) -> float:
+        """Seconds for which the pose has not moved."""
+        return (self.newest[0] - self.resting[0]) * 1e-9 if self.newest and self.resting else 0.0
+
+    def compare(self) -> None:
+        """Compare the pose of a second ago with TF; once a second."""
+        self.off_tf, compared, self._compared = 0.0, self._compared, self.newest
         if compared and self._on_tf.coverage(compared[0]) is Coverage.READY:
             step = se2.between(self._on_tf.at(compared[0]), compared[1])
-            off_tf = float(max(se2.magnitude(step)))
-        expected = self._config.odom_frame_id
-        frames = f'{self.parent!r}, but odom_frame_id is {expected!r}'
-        return {
-            'odometry': self.topic,
-            'still': still_ns * 1e-9,
-            'unused_odometry': self.unused,
-            'why_odometry': self.why_unused,
-            'wrong_frame': frames if self.parent != expected else '',
-            'off_tf': off_tf,
-            'odom_frames': self.sought,
-        }
+            self.off_tf = float(max(se2.magnitude(step)))
 
 
 class Inputs:
@@ -257,7 +226,9 @@ class Inputs:
     Images and odometry that feed a session, and facts about them.
 
     Images of several cameras are handed on together. `active`: whether images are handed on.
-    `others`: topics that are watched too, whoever takes their messages.
+    `others`: topics that are watched too, whoever takes their messages. `silent_cameras`: those
+    that are left out, `other_cameras`: those that are not. `unmatched`: these all send, but never
+    together.
     """
 
     def __init__(
@@ -269,12 +240,13 @@ class Inputs:
         listener: TransformListener,
         on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
     ) -> None:
-        self._node, self._config, self.session, self.active = node, config, session, False
+        self._node, self.config, self.session, self.active = node, config, session, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
             self.cameras, config.sync_tolerance
         )
-        self._matched = time.monotonic()
+        self._matched, self.unmatched = time.monotonic(), False
+        self.silent_cameras = self.other_cameras = ''
         self.others: list[Topic] = []
         self._leads: deque[float] = deque(maxlen=100)
         compressed = config.image_transport == 'compressed'
@@ -317,33 +289,40 @@ class Inputs:
                 self._matched = now
                 self.session.add_image(moment_ns, LazyImages(images))
 
-    def measure(self, now: float) -> dict[str, Any]:
-        """Look at the topics and return what `NODE_RULES` knows of the inputs; once a second."""
+    @property
+    def image(self) -> Topic:
+        """Topic of the newest image."""
+        return max(self._images, key=lambda topic: topic.last)
+
+    @property
+    def lead(self) -> float:
+        """Seconds by which stamps of images lead the odometry that arrives with them."""
+        return typical_lead(self._leads)
+
+    def measure(self, now: float) -> None:
+        """Look at the topics; once a second."""
+        clock_ns = self._node.get_clock().now().nanoseconds
         for topic in self.topics:
-            measure(self._node, topic, now, self._config.no_data_timeout)
+            found = self._node.get_publishers_info_by_topic(topic.name)
+            types = Counter(publisher.topic_type for publisher in found)
+            topic.publishers = types.pop(topic.type_name, 0)
+            topic.other_types = ', '.join(sorted(types))
+            raw = topic.name.removesuffix(COMPRESSED)
+            other = raw + COMPRESSED * (raw == topic.name)
+            topic.sibling = other if self._node.count_publishers(other) else ''
+            topic.measure(now, self.config.no_data_timeout, clock_ns)
         silent = self._synchronizer.silent if self.cameras else []
         lively = [topic.silence < 3.0 for topic in self._images]
-        unmatched = self.cameras and not silent and self.active and now - self._matched > 3.0
-        return {
-            'image': max(self._images, key=lambda topic: topic.last),
-            'awaits_motion': '',
-            'contradiction': '',
-            'lead': typical_lead(self._leads),
-            'silent_cameras': ', '.join(silent) if any(lively) else '',
-            'cameras': ', '.join(name for name in self.cameras if name not in silent),
-            'unmatched': unmatched and all(lively),
-            'rival': '',
-            **self.odometry.measure(),
-        }
+        self.silent_cameras = ', '.join(silent) if any(lively) else ''
+        self.other_cameras = ', '.join(name for name in self.cameras if name not in silent)
+        late = self.active and now - self._matched > 3.0
+        self.unmatched = bool(self.cameras) and not silent and late and all(lively)
+        self.odometry.compare()
 
 
 def typical_lead(leads: Collection[float]) -> float:
-    """
-    Seconds by which the stamps of images lead those of odometry, from the leads of some images.
-
-    Delays that vary and bursts move single images, a clock that is off moves all: it is the lead
-    nearest to zero, and zero where they have both signs, or for few images: a start stutters.
-    """
-    if len(leads) < 20:
+    """Seconds by which all stamps of images lead the odometry, whatever single ones do."""
+    if len(leads) < 20:  # a start stutters
         return 0.0
+    # nearest to zero, and zero where they have both signs
     return max(min(leads), 0.0) + min(max(leads), 0.0)

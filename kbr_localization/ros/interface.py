@@ -1,8 +1,4 @@
-"""
-The parameters as text, made from the code: config/localization.yaml, and docs/ros_interface.md.
-
-`python -m kbr_localization.ros.interface` in the source tree writes both files.
-"""
+"""Writes the parameters into config/localization.yaml and docs/ros_interface.md."""
 
 from collections.abc import Iterator
 from pathlib import Path

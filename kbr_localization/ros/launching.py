@@ -10,13 +10,7 @@ from kbr_localization.configuration import fields_of
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
-from launch import LaunchContext, LaunchDescription
-from launch.actions import (
-    DeclareLaunchArgument,
-    OpaqueFunction,
-    RegisterEventHandler,
-    SetEnvironmentVariable,
-)
+from launch import actions, LaunchContext, LaunchDescription
 from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
@@ -50,10 +44,9 @@ def describe(
     build: Callable[[Values], Iterable[Any]], config_class: Any, **defaults: str | None
 ) -> LaunchDescription:
     """
-    Describe arguments by name and default, and what `build` makes of their values.
+    Describe arguments by name and default (None: must be given), and what `build` makes of them.
 
-    An argument without a default (None) must be given. Parameters of `config_class` have its
-    descriptions. Fast DDS gets the profile for raw images unless the environment names one.
+    Fast DDS gets the profile for raw images unless the environment names one.
     """
     fields = fields_of(config_class).items()
     texts = ARGUMENTS | {name: field.metadata['description'] for name, field in fields}
@@ -61,13 +54,14 @@ def describe(
     def run(context: LaunchContext) -> list[Any]:
         return list(build({name: LaunchConfiguration(name).perform(context) for name in defaults}))
 
-    actions: list[Any] = [
-        DeclareLaunchArgument(name, default_value=default, description=texts[name])
+    described: list[Any] = [
+        actions.DeclareLaunchArgument(name, default_value=default, description=texts[name])
         for name, default in defaults.items()
     ]
     if not any(name in os.environ for name in PROFILE_VARIABLES):
-        actions.append(SetEnvironmentVariable(profile_variable(), shared('config/fastdds.xml')))
-    return LaunchDescription([*actions, OpaqueFunction(function=run)])
+        profile = shared('config/fastdds.xml')
+        described.append(actions.SetEnvironmentVariable(profile_variable(), profile))
+    return LaunchDescription([*described, actions.OpaqueFunction(function=run)])
 
 
 def shared(relative: str) -> str:
@@ -120,7 +114,7 @@ def parameters(
     return [*file, *([given | fixed] if given or fixed else [])]
 
 
-def ends_with_failure(node: Node, respawn: bool = False) -> RegisterEventHandler:
+def ends_with_failure(node: Node, respawn: bool = False) -> actions.RegisterEventHandler:
     """End `ros2 launch` with exit code 1 when a node fails; with `respawn` for bad input (2)."""
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
@@ -128,4 +122,4 @@ def ends_with_failure(node: Node, respawn: bool = False) -> RegisterEventHandler
         if failed and not context.is_shutdown:
             raise RosError(f'{event.process_name} ended with exit code {event.returncode}')
 
-    return RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))
+    return actions.RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))

@@ -23,11 +23,7 @@ from rclpy.node import Node
 
 
 class Localization:
-    """
-    Parts of a configured node: made when it is configured, destroyed at cleanup.
-
-    Raises MapError when the map cannot be read, ConfigurationError when none is named.
-    """
+    """Parts of a configured node: made when it is configured, destroyed at cleanup."""
 
     def __init__(self, node: Node, settings: Settings, log: NodeLogger) -> None:
         self._node, self.settings, self._log = node, settings, log
@@ -47,7 +43,9 @@ class Localization:
         listener = TransformListener(node, config, log)
         self.outputs = Outputs(node, settings, in_use.kernel_map, listener)
         transforms, start = self.outputs.transforms, self._start(saved)
-        self.session = Session(self._make_tracker, config, log, transforms.forget, start, saved)
+        self.session = Session(
+            self._make_tracker, config, log, transforms.forget, start, saved, transforms.take
+        )
         self.inputs = Inputs(node, config, self.session, log, listener, transforms.send)
         self._reporter: Reporter | None = None
 
@@ -84,11 +82,7 @@ class Localization:
         self.growing.close()
 
     def read_map(self, name: str) -> MapInUse:
-        """
-        Read the map of a name out of `map_files`, for '' the one that `map_file` says.
-
-        For the background. Raises KbrError when it cannot be read, or not be used by the method.
-        """
+        """Read a map of `map_files`, or for '' the one of `map_file`; for the background."""
         self.growing.save()  # the file may be the one that is in use
         config = self.settings.config
         in_use = read_map(name or config.map_file, config, self._log)
@@ -105,9 +99,7 @@ class Localization:
 
     def _publish(self, answer: Answer) -> None:
         session, rate = self.session, self.settings.config.save_pose_rate
-        if not self.outputs.publish(answer, session.tracker.localizer, session.is_current):
-            session.withdraw(answer)
-            return
+        self.outputs.publish(answer, session.tracker.localizer)
         grown = self.growing.look(answer)
         if grown is not None:
             session.follow_map(replace(grown, filter_config=self.settings.filter))

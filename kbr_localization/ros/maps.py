@@ -18,16 +18,7 @@ from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
 from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
-from kbr_localization.localization.map.grow import (
-    grown,
-    grown_form,
-    grown_path,
-    GrownFile,
-    LARGEST_TO_GROW,
-    make_thumbnail,
-    NewImage,
-    with_images,
-)
+from kbr_localization.localization.map import grow
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.session import Answer
@@ -39,14 +30,10 @@ Log = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class MapInUse:
-    """
-    A map with the name that people call it by and the file that it grows into.
-
-    `map_id`: hash of its contents without growth, by which a saved pose knows its map.
-    """
+    """A map, its name, the file that it grows into; `map_id`: hash of it without growth."""
 
     name: str
-    file: GrownFile
+    file: grow.GrownFile
     kernel_map: KernelMap
     map_id: str
 
@@ -67,11 +54,11 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
             "parameter 'map_file' is empty: give a map made by `kbr map build`"
         )
     path, started = expanded(paths.get(name, name)), time.monotonic()
-    file = path if config.grow_in_place else grown_path(path)
+    file = path if config.grow_in_place else grow.grown_path(path)
     if config.grow_into:
         # floors may have files of one name in different folders
         file = expanded(config.grow_into) / (f'{name}.h5' if name in paths else path.name)
-    claimed = GrownFile(file)
+    claimed = grow.GrownFile(file)
     try:
         kernel_map = KernelMap.load(path)
     except MapError as error:
@@ -80,7 +67,7 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     check_cameras(kernel_map.cameras, config.image_topics, path)
     if file != path and file.is_file():
         try:
-            kernel_map = grown_form(kernel_map, KernelMap.load(file))
+            kernel_map = grow.grown_form(kernel_map, KernelMap.load(file))
             log('info', f'what was added to {path} is read from {file}')
         except MapError as error:
             log('warning', f'{path} is used without what was added to it in {file}: {error}')
@@ -93,7 +80,7 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     if kernel_map.statistics is None:
         log('info', f'map {path}: {MEASURED_NOW}')
         kernel_map = with_statistics(kernel_map)
-    poses = np.ascontiguousarray(kernel_map.poses[~grown(kernel_map)])
+    poses = np.ascontiguousarray(kernel_map.poses[~grow.grown(kernel_map)])
     map_id = hashlib.sha256(poses.tobytes()).hexdigest()[:16]
     return MapInUse(name, claimed, kernel_map, map_id)
 
@@ -131,12 +118,12 @@ class GrowingMap:
     ) -> None:
         self._config, self._background, self._log = config, background, log
         self.in_use, self._written = in_use, len(in_use.kernel_map)
-        self._added = in_use.kernel_map.poses[grown(in_use.kernel_map)]
+        self._added = in_use.kernel_map.poses[grow.grown(in_use.kernel_map)]
         self._saved, self.counts, self.failure = time.monotonic(), Counter[str](), ''
         self._travel = 0.0
         self._odometry: se2.FloatArray | None = None
         self._recent: deque[float] = deque(maxlen=30)
-        self._candidates: list[NewImage] = []
+        self._candidates: list[grow.NewImage] = []
         self._frozen = self._recoveries = 0.0
 
     @property
@@ -166,8 +153,8 @@ class GrowingMap:
             if missing_cameras(describer, descriptor):
                 obstacle = 'a camera has no image'
             else:
-                seen = (answer.stamp_ns, estimate.pose, descriptor, make_thumbnail(image))
-                self._candidates.append(NewImage(*seen))
+                seen = (answer.stamp_ns, estimate.pose, descriptor, grow.make_thumbnail(image))
+                self._candidates.append(grow.NewImage(*seen))
         if obstacle:
             self.counts[f'not added: {obstacle}'] += 1
         return None
@@ -241,7 +228,7 @@ class GrowingMap:
         near = np.hypot(x, y) < config.grow_spacing_d
         if np.any(near & (np.abs(se2.wrap_angle(turn)) < config.grow_spacing_a)):
             return 'near one that was added'
-        if len(self.in_use.kernel_map) > LARGEST_TO_GROW:
+        if len(self.in_use.kernel_map) > grow.LARGEST_TO_GROW:
             return 'the map is too large'
         return 'grow_max_images reached' if len(taken) >= config.grow_max_images else ''
 
@@ -269,7 +256,7 @@ class GrowingMap:
         kept = [image for image, bad in zip(images, moved_along, strict=True) if not bad]
         if not kept:
             return None
-        self.in_use = replace(self.in_use, kernel_map=with_images(kernel_map, kept))
+        self.in_use = replace(self.in_use, kernel_map=grow.with_images(kernel_map, kept))
         self._added = np.concatenate([self._added, poses[~moved_along]])
         self.counts['added by itself'] += len(kept)
         return self.in_use.kernel_map

@@ -1,14 +1,9 @@
-"""
-The localization node: a lifecycle node with nav2_amcl's names.
-
-Callbacks only; `session.work` does the work in the thread of a worker.
-"""
+"""The localization node, of callbacks only: `Session.work` does the work in a thread."""
 
 from collections.abc import Callable
 from functools import partial
 import gc
 import sys
-import threading
 import traceback
 from typing import Any, cast
 
@@ -287,7 +282,7 @@ def main() -> int:
     return run_program(_run)
 
 
-def _run(stop: threading.Event) -> None:
+def _run() -> None:
     node = LocalizationNode()
     success = TransitionCallbackReturn.SUCCESS
     try:
@@ -295,7 +290,7 @@ def _run(stop: threading.Event) -> None:
             node.trigger_configure() != success or node.trigger_activate() != success
         ):
             sys.exit(2)  # the reason is in the log
-        spin(node, stop)
+        spin(node)
     finally:
         node.clean_up()
         node.destroy_node()

@@ -1,11 +1,6 @@
-"""
-What the localization node publishes.
-
-About an answer: pose, transform, particles, pictures. For a lifecycle manager: heartbeats.
-"""
+"""What the localization node publishes: answers, and heartbeats for a lifecycle manager."""
 
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 import threading
 import time
@@ -66,30 +61,10 @@ class Outputs:
         self.map, now_ns = kernel_map, self._node.get_clock().now().nanoseconds
         self._map_poses.publish(map_markers(kernel_map.poses, self._header(now_ns)))
 
-    def publish(
-        self, answer: Answer, localizer: Localizer, is_current: Callable[[Answer], bool]
-    ) -> bool:
-        """Publish an answer unless a reset came before it; return whether it was current."""
-        if not self.transforms.take(answer, is_current):
-            return False
-        if answer.is_known:
-            self._publish_pose(answer)
-            if self._particles.get_subscription_count():
-                self._publish_particles(answer, localizer)
-            wanted = self._best_match.get_subscription_count() and answer.estimate.updated
-            if wanted and self.map.thumbnails:
-                with suppress(KbrError):  # a broken image was counted where it was first seen
-                    descriptor = self.map.describer.describe(answer.image.load())
-                    encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
-                    stamp_ns = answer.stamp_ns
-                    message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
-                    self._best_match.publish(message)
-        return True
-
-    def _header(self, stamp_ns: int) -> Any:
-        return stamped_header(stamp_ns, self._settings.config.global_frame_id)
-
-    def _publish_pose(self, answer: Answer) -> None:
+    def publish(self, answer: Answer, localizer: Localizer) -> None:
+        """Publish an answer, if there is anything to publish."""
+        if not answer.is_known:
+            return
         estimate, frame_id = answer.estimate, self._settings.config.global_frame_id
         message = conversions.pose_with_covariance(
             answer.stamp_ns, frame_id, estimate.pose, estimate.covariance
@@ -101,6 +76,19 @@ class Outputs:
         now_ns = self._node.get_clock().now().nanoseconds
         self.processing.append(time.monotonic() - answer.image.received)
         self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
+        if self._particles.get_subscription_count():
+            self._publish_particles(answer, localizer)
+        wanted = self._best_match.get_subscription_count() and estimate.updated
+        if wanted and self.map.thumbnails:
+            with suppress(KbrError):  # a broken image was counted where it was first seen
+                descriptor = self.map.describer.describe(answer.image.load())
+                encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
+                stamp_ns = answer.stamp_ns
+                message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
+                self._best_match.publish(message)
+
+    def _header(self, stamp_ns: int) -> Any:
+        return stamped_header(stamp_ns, self._settings.config.global_frame_id)
 
     def _publish_particles(self, answer: Answer, localizer: Localizer) -> None:
         particles = localizer.particles(self._settings.config.particles)
@@ -133,20 +121,14 @@ class TransformBroadcaster:
         with self._lock:
             self._odom_in_map, self._last_ns = None, 0
 
-    def take(self, answer: Answer, is_current: Callable[[Answer], bool]) -> bool:
-        """Send an answer's transform from now on, unless a reset has come before."""
-        with self._lock:
-            current = is_current(answer)
-            if current and answer.estimate.has_pose:
+    def take(self, answer: Answer) -> None:
+        """Send an answer's transform from now on."""
+        if answer.estimate.has_pose:
+            with self._lock:
                 self._odom_in_map = answer.odom_in_map
-        return current
 
     def send(self, stamp_ns: int, restart: bool = False) -> None:
-        """
-        Send the transform, valid for `transform_tolerance` from a stamp on.
-
-        One that is not later than the last is left out. `restart`: the last one was a stray.
-        """
+        """Send the transform from a stamp on, if it is later; `restart`: the last was a stray."""
         config = self._settings.config
         until_ns = stamp_ns + round(config.transform_tolerance * SECOND)
         with self._lock:
@@ -179,11 +161,7 @@ class TransformBroadcaster:
 
 
 class Bond:
-    """
-    Heartbeats on `bond`, by which Nav2's lifecycle manager sees that the node is alive.
-
-    There are none without the package bond, and with a `period` of 0 seconds.
-    """
+    """Heartbeats for Nav2's lifecycle manager; none without the package bond or a `period`."""
 
     def __init__(self, node: Node, period: float) -> None:
         self._node, self._period = node, period
@@ -219,11 +197,7 @@ class Bond:
 
 
 def map_markers(poses: se2.FloatArray, header: Any) -> MarkerArray:
-    """
-    Map poses (n, 3) as short lines in their headings.
-
-    Of a large map only every k-th pose is shown, so that viewers stay quick.
-    """
+    """Show map poses (n, 3) as short lines in their headings; of a large map every k-th."""
     marker = Marker(header=header, ns='map_poses', type=Marker.LINE_LIST, action=Marker.ADD)
     marker.scale.x = 0.03
     marker.pose.orientation.w = 1.0

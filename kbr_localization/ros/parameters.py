@@ -21,12 +21,7 @@ from rclpy.parameter import Parameter
 
 
 class ParameterNode(Node):
-    """
-    A node that shows the values of files and command lines before they are given their types.
-
-    So an integer where a float is meant is converted, and a misspelt name is refused. Empty lists,
-    which have no type, are taken too.
-    """
+    """A node that shows values of files and command lines before they are given their types."""
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
@@ -42,12 +37,7 @@ class ParameterNode(Node):
 
 
 def declare(node: Node, config_class: type[Some], changeable: Iterable[str] = ()) -> Some:
-    """
-    Declare a configuration's fields as parameters and return their values.
-
-    Fields not in `changeable` are read-only. Raises ConfigurationError with name, value and
-    allowed range for a given value that does not fit.
-    """
+    """Declare the fields as parameters, read-only unless `changeable`; return their values."""
     use_sim_time = node.get_parameter('use_sim_time').value
     if not isinstance(use_sim_time, bool):  # rclpy only logs it
         raise ConfigurationError(f"parameter 'use_sim_time': expected bool, got {use_sim_time!r}")
@@ -109,11 +99,7 @@ def to_ros(value: Any) -> Any:
 
 
 def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
-    """
-    Return given parameters that are not `known`, as of nav2_amcl; they have no effect.
-
-    Raises ConfigurationError for one that is spelt nearly as a known one.
-    """
+    """Return given parameters of nav2_amcl that have no effect; raise for a misspelt one."""
     built_in = ('use_sim_time', 'start_type_description_service')
     given = node.get_parameters_by_prefix('')  # Humble has no list_parameters
     unknown = sorted(n for n in given.keys() - set(known) if not n.startswith(built_in))
@@ -135,8 +121,7 @@ class Settings:
 
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
     the map. `on_change`: called after every change, with the filter's parameters before it.
-    `ignored`: given names that the node does not have. Raises ConfigurationError for misspelt
-    names and values out of range.
+    `ignored`: given names that the node does not have.
     """
 
     def __init__(

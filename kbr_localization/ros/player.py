@@ -1,8 +1,4 @@
-"""
-Publish a recorded run as ROS topics with a clock, so that no rosbag2 is needed to replay it.
-
-Anything that `datasets.open_dataset` reads can be played.
-"""
+"""Publish any run that `open_dataset` reads as ROS topics, with a clock."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +21,7 @@ from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.inputs import listen
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
-from kbr_localization.ros.running import format_counts, ros_context, run_program
+from kbr_localization.ros.running import format_counts, ros_context, run_program, stop_at_signals
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.duration import Duration
@@ -36,12 +32,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 
 def schedule(dataset: Dataset, start: float, duration: float) -> list[tuple[int, bool, int]]:
-    """
-    Messages of a run in order: their stamp in ns, whether they are images, their place in the run.
-
-    `start` and `duration` in seconds cut a piece out of the run; a duration of 0 goes to its end.
-    Raises DatasetError when no image is left.
-    """
+    """Stamps (ns), whether they are images, and places in the run of what is played, in order."""
     events = [(int(ns), False, place) for place, ns in enumerate(dataset.odometry.stamps_ns)]
     events += [(dataset[place].stamp_ns, True, place) for place in range(len(dataset))]
     events.sort()
@@ -58,11 +49,7 @@ def schedule(dataset: Dataset, start: float, duration: float) -> list[tuple[int,
 
 
 class Player:
-    """
-    Publish the messages of a run in time, spinning the node in between.
-
-    Raises ConfigurationError where two topics were remapped to one.
-    """
+    """Publish the messages of a run in time, spinning the node in between."""
 
     def __init__(
         self, node: Node, dataset: Dataset, config: PlayerConfig, stop: threading.Event
@@ -181,15 +168,11 @@ class Player:
 
 
 def play(dataset: Dataset, config: PlayerConfig) -> str:
-    """
-    Publish a run from an ordinary program; say in one line what was sent.
-
-    Raises DatasetError before anything is sent.
-    """
-    with ros_context([]) as stop:
+    """Publish a run from an ordinary program; say in one line what was sent."""
+    with ros_context([]):
         node = Node('player')
         try:
-            return Player(node, dataset, config, stop).play()
+            return Player(node, dataset, config, stop_at_signals()).play()
         finally:
             node.destroy_node()
 
@@ -199,7 +182,7 @@ def main() -> int:
     return run_program(_run)
 
 
-def _run(stop: threading.Event) -> None:
+def _run() -> None:
     node = ParameterNode('player')
     try:
         config = declare(node, PlayerConfig)
@@ -208,7 +191,7 @@ def _run(stop: threading.Event) -> None:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
         dataset = open_dataset(expanded(config.run), config.cameras)
         with terminal_progress():
-            played = Player(node, dataset, config, stop).play()
+            played = Player(node, dataset, config, stop_at_signals()).play()
         node.get_logger().info(f'{config.run}: {played}')
     finally:
         node.destroy_node()

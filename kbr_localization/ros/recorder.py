@@ -1,10 +1,6 @@
 """
 The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
 
-The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
-Odometry on the topic `pose`, or as a transform on /tf. Without it the odometry is enough: then
-`kbr map build --poses odometry` makes the map.
-
 The pose of an image is the odometry at its stamp, moved by the transform from the odometry frame
 to the map that the nearest pose message says. So poses that come seldom, as from AMCL, do as well
 as frequent ones of a motion capture system.
@@ -16,7 +12,6 @@ from collections.abc import Callable, Sequence
 import math
 from operator import itemgetter
 import sys
-import threading
 import time
 from typing import Any
 
@@ -27,10 +22,9 @@ from kbr_localization.configuration import fields_of
 from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
-from kbr_localization.datasets.tracks import FEWEST
 from kbr_localization.errors import ConfigurationError, DatasetError, KbrError, RosError
 from kbr_localization.files import expanded
-from kbr_localization.ros import conversions
+from kbr_localization.ros import conversions, diagnostics
 from kbr_localization.ros.buffers import (
     Added,
     Coverage,
@@ -42,16 +36,6 @@ from kbr_localization.ros.buffers import (
     Stamped,
 )
 from kbr_localization.ros.config import RecorderConfig
-from kbr_localization.ros.diagnostics import (
-    diagnose,
-    ERROR,
-    input_status,
-    OK,
-    status,
-    StatusPublisher,
-    Topic,
-    WARN,
-)
 from kbr_localization.ros.inputs import Inputs, subscribe, TransformListener
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
@@ -99,7 +83,7 @@ class RecordingSession(Feed):
         self._needs_poses = config.pose_type != 'none'
         recording.set_poses(known=self._needs_poses)
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._settled_ns, self._unwritten, self._poses = -1, list[Stamped](), list[Stamped]()
+        self._poses, self._at_end = list[Stamped](), False
         self.poses_dropped, self.trouble = Counter[str](), ''
         self._placed = time.monotonic()
 
@@ -134,26 +118,18 @@ class RecordingSession(Feed):
         return f'images come in, but none was recorded for {seconds:.0f} s: {format_counts(why)}'
 
     def work(self, timeout: float) -> QueuedImage | None:
-        """
-        Record the next image that is due, waiting at most `timeout` seconds for news.
-
-        An image that cannot be written is counted; odometry is kept until it can be.
-        """
+        """Record the next image that is due, waiting at most `timeout` seconds for news."""
         with self.news:
-            due, unwritten = self._next_due(), self._unwritten
+            due, unwritten = self._next_due(), self._unwritten()
             if due is None and not unwritten:
                 self.news.wait(timeout)
                 return None
-            self._unwritten = []
         try:
             if unwritten:
                 self._recording.append_odometry(unwritten)
-                unwritten = []
+                self._written_ns = unwritten[-1][0]
             recorded = None if due is None else self._record(*due)
         except DatasetError as error:
-            with self.news:
-                # of an hour, at most
-                self._unwritten = [*unwritten, *self._unwritten][-100_000:]
             if due is not None:
                 self.count('could not be written')
             self.trouble = str(error)
@@ -169,20 +145,14 @@ class RecordingSession(Feed):
         self.count('internal error')
 
     def close(self) -> None:
-        """
-        Record the images that have all they need, count the others, write what is left.
-
-        Raises DatasetError when that cannot be written.
-        """
-        with self.news:
-            self._settle(self.buffer.newest(1))
-        waiting = -1
+        """Record the images that have all they need, count the others, write what is left."""
+        self._at_end, waiting = True, -1
         while waiting != len(self.queue):
             waiting = len(self.queue)
             self.work(0.0)
         self.queue.clear('still without odometry or pose at the end')
         try:
-            self._recording.append_odometry(self._unwritten)
+            self._recording.append_odometry(self._unwritten())
         finally:
             self._recording.close()
 
@@ -191,15 +161,17 @@ class RecordingSession(Feed):
             self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
             self.queue.clear('before a jump')
             self._poses = []
-        self._settle(self.buffer.newest(FEWEST + 1)[:-1])
 
-    def _settle(self, samples: Sequence[Stamped]) -> None:
-        """Let samples be used, and written unless the run has newer ones."""
-        for sample in samples:
-            self._settled_ns = sample[0]
-            if sample[0] > self._written_ns:
-                self._written_ns = sample[0]
-                self._unwritten.append(sample)
+    @property
+    def _settled_ns(self) -> int:
+        """Stamp up to which odometry may be used."""
+        newest = self.buffer.newest(2)
+        settled = newest if self._at_end else newest[:-1]
+        return settled[-1][0] if settled else -1
+
+    def _unwritten(self) -> list[Stamped]:
+        """Settled odometry that the run does not have."""
+        return [s for s in self.buffer.since(self._written_ns) if s[0] <= self._settled_ns]
 
     def _odometry(self, stamp_ns: int) -> Coverage:
         """Say whether the settled odometry covers a stamp, will, or never."""
@@ -264,11 +236,7 @@ class RecordingSession(Feed):
 
 
 class RecorderNode(ParameterNode):
-    """
-    Record images with poses into a run folder.
-
-    Raises ConfigurationError for a parameter that is unknown or out of range, or without `out`.
-    """
+    """Record images with poses into a run folder."""
 
     def __init__(self) -> None:
         super().__init__('recorder')
@@ -288,7 +256,7 @@ class RecorderNode(ParameterNode):
         self._inputs.others = [self._poses] if self._poses else []
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._path = PoseArray()
-        self._reporter = StatusPublisher(self, self._report)
+        self._reporter = diagnostics.StatusPublisher(self, self._report)
         self._inputs.active = True
         self.session.start(self._show)
         verb = 'going on with' if self._recording.count else 'recording into'
@@ -307,7 +275,7 @@ class RecorderNode(ParameterNode):
                 f'{format_counts(self.session.poses_dropped)}'
             )
 
-    def _subscribe_to_poses(self) -> Topic | None:
+    def _subscribe_to_poses(self) -> diagnostics.Topic | None:
         config, listener = self.config, self._listener
         if config.pose_type == 'none':
             return None
@@ -382,21 +350,22 @@ class RecorderNode(ParameterNode):
 
     def _report(self) -> list[DiagnosticStatus]:
         now, config, session = time.monotonic(), self.config, self.session
-        facts = self._inputs.measure(now)
-        if min(config.spacing_distance, config.spacing_angle) > 0.0:
-            facts['awaits_motion'] = 'the next image is recorded when it moves'
-        images_come = facts['image'].silence <= STALL_SECONDS
-        hints, stall = diagnose(facts, self._inputs.topics), session.stall(now, images_come)
+        self._inputs.measure(now)
+        spaced = min(config.spacing_distance, config.spacing_angle) > 0.0
+        awaits = 'the next image is recorded when it moves' if spaced else ''
+        images_come = self._inputs.image.silence <= STALL_SECONDS
+        hints, stall = diagnostics.diagnose(self._inputs, awaits), session.stall(now, images_come)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)
         text = f'{session.recorded} images recorded'
-        level = ERROR if session.trouble else WARN if stall else OK
+        bad = diagnostics.ERROR if session.trouble else diagnostics.WARN
+        level = bad if session.trouble or stall else diagnostics.OK
         told = session.trouble or (f'{text}, but: {stall}' if stall else text)
         values = {'images': session.recorded, 'folder': config.out}
         poses = {f'poses dropped: {why}': n for why, n in session.poses_dropped.items()}
         return [
-            status(self, 'recording', level, told, values),
-            input_status(self, self._inputs, hints, poses),
+            diagnostics.status(self, 'recording', level, told, values),
+            diagnostics.input_status(self, self._inputs, hints, poses),
         ]
 
 
@@ -405,10 +374,10 @@ def main() -> int:
     return run_program(_run)
 
 
-def _run(stop: threading.Event) -> None:
+def _run() -> None:
     node = RecorderNode()
     try:
-        spin(node, stop)
+        spin(node)
     finally:
         node.close()
         node.destroy_node()

@@ -23,55 +23,36 @@ NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
 """Also 1e-05 and 640x480, but not the end of a name: cam0 and cam1 are two cameras."""
 
 
-class Stop(threading.Event):
-    """Event that signals set; `starting`: a second signal raises KeyboardInterrupt."""
-
-    starting = True
-
-
 @contextmanager
-def ros_context(args: list[str] | None = None) -> Iterator[Stop]:
-    """
-    Initialize rclpy and give an event that SIGINT, SIGTERM and, except under `nohup`, SIGHUP set.
-
-    rclpy's own handlers would end the context before a node can save its state. Raises RosError
-    for wrong ROS arguments.
-    """
+def ros_context(args: list[str] | None = None) -> Iterator[None]:
+    """Initialize rclpy without its signal handlers; raises RosError for wrong ROS arguments."""
     try:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except (UnicodeError, RuntimeError) as error:
         text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
         raise RosError(f'the ROS arguments are not right: {text}') from error
-    stop = Stop()
-
-    def handle(*_: object) -> None:
-        if stop.is_set() and stop.starting:
-            raise KeyboardInterrupt
-        stop.set()
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
-        yield stop
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         rclpy.try_shutdown()
 
 
-def run_program(body: Callable[[Stop], None]) -> int:
-    """
-    Run a node's body, which ends when its event is set; return the process's exit code.
+def stop_at_signals() -> threading.Event:
+    """Return an event that SIGINT, SIGTERM and, except under `nohup`, SIGHUP set from now on."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
+    return stop
 
-    0: done, or stopped by a signal. 2: bad input, told in one line on stderr.
-    """
+
+def run_program(body: Callable[[], None]) -> int:
+    """Run a node's body; return its exit code: 2 for bad input, with one line on stderr."""
     # keep imported objects out of garbage collections, which would take 30 ms each
     gc.freeze()
     try:
-        with ros_context() as stop:
-            body(stop)
+        with ros_context():
+            body()
     except KeyboardInterrupt:
         return 0
     except KbrError as error:
@@ -80,12 +61,10 @@ def run_program(body: Callable[[Stop], None]) -> int:
     return 0
 
 
-def spin(node: Node, stop: threading.Event) -> None:
-    """Serve a node's callbacks until told to stop."""
-    executor = SingleThreadedExecutor()
+def spin(node: Node) -> None:
+    """Serve a node's callbacks until a signal tells to stop."""
+    stop, executor = stop_at_signals(), SingleThreadedExecutor()
     executor.add_node(node)
-    if isinstance(stop, Stop):
-        stop.starting = False
     try:
         while not stop.is_set():
             try:
@@ -99,11 +78,7 @@ def spin(node: Node, stop: threading.Event) -> None:
 
 
 class NodeLogger:
-    """
-    Log to ROS, each kind of message now and then; kinds differ in more than numbers.
-
-    What lasts is logged after 5, 10, 20 and so on up to 300 s.
-    """
+    """Log each kind of message after 5, 10, 20 s and so on; kinds differ in more than numbers."""
 
     def __init__(self, logger: Any) -> None:
         self._logger = logger

@@ -26,9 +26,8 @@ class SavedPose:
     """
     A pose (3,) with its covariance (3, 3), and the odometry pose (3,) at its stamp.
 
-    `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
-    maps the robot was on. `learnt`: systematic errors of the odometry, None where nothing was
-    learnt of them.
+    `map_id`: what tells maps apart. `map_name`: which of several maps the robot was on. `learnt`:
+    systematic errors of the odometry, if known.
     """
 
     stamp_ns: int

@@ -1,9 +1,4 @@
-"""
-Everything between messages and answers: odometry, waiting images, the start of the belief.
-
-Callbacks hand in odometry, images and requests at any time and never wait; one worker thread calls
-`work`, which drives the same `Tracker` as the offline pipeline. No rclpy here.
-"""
+"""From messages to answers: odometry, waiting images, the start of the belief; no rclpy."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -77,10 +72,11 @@ class Session(Feed):
 
     A belief starts from a pose that was given, from `start`, from `saved`, or, with
     `initialize_globally`, from nothing. `make_tracker`: makes a fresh tracker. `log`: called with
-    level and text. `on_reset`: called when time jumps back or the odometry is reset. `last`: the
-    last answer of the belief, `answered`: how many had a pose, `used`: how many of them had an
-    image that was compared with the map. Thread-safe: what changes the belief is a request that
-    the worker does before the next image, in order.
+    level and text. `on_reset`: called when time jumps back or the odometry is reset, `on_answer`:
+    with each answer before which there was no reset. `last`: the last answer of the belief,
+    `answered`: how many had a pose, `used`: how many of them had an image that was compared with
+    the map. Thread-safe: what changes the belief is a request that the worker does before the next
+    image, in order.
     """
 
     def __init__(
@@ -91,6 +87,7 @@ class Session(Feed):
         on_reset: Callable[[], None] = lambda: None,
         start: GivenPose | None = None,
         saved: SavedPose | None = None,
+        on_answer: Callable[[Answer], None] = lambda answer: None,
     ) -> None:
         super().__init__(
             OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
@@ -98,7 +95,8 @@ class Session(Feed):
             log,
         )
         self._make_tracker, self._config = make_tracker, config
-        self._on_reset, self._start, self._saved = on_reset, start, saved
+        self._on_reset, self._on_answer = on_reset, on_answer
+        self._start, self._saved = start, saved
         self._requests: deque[Callable[[], None]] = deque()
         self._given: GivenPose | None = None
         self.answered = self.used = 0
@@ -173,16 +171,6 @@ class Session(Feed):
             self.buffer.clear()
             self._begin_anew(reason)
 
-    def is_current(self, answer: Answer) -> bool:
-        """Whether neither time nor odometry was reset since an answer's image was taken."""
-        return answer.resets == self.buffer.resets
-
-    def withdraw(self, answer: Answer) -> None:
-        """Count an answer's image as dropped: a reset came before it was published."""
-        self.answered -= answer.is_known
-        self.used -= answer.estimate.updated
-        self.count('before a reset')
-
     def recover_from_error(self) -> None:
         """Restart after an unexpected error, globally once there has been an answer."""
         self.count('internal error')
@@ -193,12 +181,7 @@ class Session(Feed):
             self.queue.clear('after an internal error')
 
     def work(self, timeout: float) -> Answer | None:
-        """
-        Do what there is to do, waiting for it at most `timeout` seconds.
-
-        Returns the answer to an image that was used. An image or odometry that the localizer
-        refuses is logged and counted; other errors are raised.
-        """
+        """Do what there is to do, waiting at most `timeout` seconds; return an answer, if any."""
         with self.news:
             image = self.queue.take(self.buffer.coverage)
             if image is None and not self._requests:
@@ -206,13 +189,16 @@ class Session(Feed):
                 image = self.queue.take(self.buffer.coverage)
         self.do_requests()
         answer = None if image is None else self._answer(image)
-        if answer is not None and not self.is_current(answer):
-            self.count('before a reset')  # it came during the update
+        if answer is None:
             return None
-        if answer is not None:
-            self.last = answer
-            self.answered += answer.is_known
-            self.used += answer.estimate.updated
+        with self.news:
+            if answer.resets != self.buffer.resets:
+                self.count('before a reset')  # it came during the update
+                return None
+            self._on_answer(answer)
+        self.last = answer
+        self.answered += answer.is_known
+        self.used += answer.estimate.updated
         return answer
 
     def _answer(self, image: QueuedImage) -> Answer | None:

@@ -33,7 +33,7 @@ from kbr_localization.vision import (
 )
 from kbr_localization.vision.describer import missing_cameras
 from kbr_localization.vision.preparation import LoadableImage
-from kbr_localization.workers import gathered, shrinking_batches
+from kbr_localization.workers import gathered, small_batches
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -270,7 +270,7 @@ def describe_images(
     Progress is reported as `what`.
     """
     # few enough for a bar that moves, many enough to hand over
-    tasks = shrinking_batches(images, 64)
+    tasks = small_batches(images, 64)
     work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
     return gathered(what, len(images), work, tasks)
 
