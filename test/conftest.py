@@ -45,12 +45,15 @@ def pytest_report_header(config):
 
 @pytest.fixture
 def ros(tmp_path):
-    from kbr_localization.resources import profile_variable
-    from ros_helpers import FASTDDS_PROFILE, ros_world
+    from kbr_localization.demo.tour import own_domain
+    from kbr_localization.resources import profile_variable, shared_file
+    from ros_helpers import RosWorld
 
-    os.environ[profile_variable()] = str(FASTDDS_PROFILE)
-    with ros_world(tmp_path) as world:
+    os.environ[profile_variable()] = str(shared_file('config/fastdds.xml'))
+    with own_domain() as domain:
+        world = RosWorld(tmp_path, domain)
         yield world
+        world.close()
 
 
 @pytest.fixture(scope='session')
@@ -58,8 +61,7 @@ def tiny_world(tmp_path_factory):
     from helpers import write_tiny_cold_run
     from ros_robot import make_tiny_world
 
-    folder = tmp_path_factory.mktemp('tiny_world')
-    return make_tiny_world(folder, write_tiny_cold_run(folder / 'run', frames=40))
+    return make_tiny_world(tmp_path_factory.mktemp('tiny_world'), write_tiny_cold_run)
 
 
 @pytest.fixture(scope='session')
@@ -67,27 +69,24 @@ def two_camera_world(tmp_path_factory):
     from ros_robot import make_tiny_world
     from two_cameras import write_two_camera_cold_run
 
-    folder = tmp_path_factory.mktemp('two_cameras')
-    return make_tiny_world(folder, write_two_camera_cold_run(folder / 'run', frames=40))
+    return make_tiny_world(tmp_path_factory.mktemp('two_cameras'), write_two_camera_cold_run)
 
 
-@pytest.fixture(scope='session')
-def tf2(pytestconfig):
-    """Make tf2_msgs importable; the environment of processes that shall import it too."""
-    from ros_interfaces import interface_environment
+@pytest.fixture
+def tf2(pytestconfig, monkeypatch):
+    """Make tf2_msgs importable."""
+    from ros_interfaces import provide
 
-    cache = pytestconfig.cache.mkdir('tf2_msgs')
-    return interface_environment(cache, 'tf2_msgs', 'tf2_interface')
+    provide('tf2_msgs', 'tf2_interface', pytestconfig, monkeypatch)
 
 
-@pytest.fixture(scope='session')
-def nav2(pytestconfig):
-    """Make Nav2's messages and those of bonds importable, likewise."""
-    from ros_interfaces import interface_environment
+@pytest.fixture
+def nav2(pytestconfig, monkeypatch):
+    """Make Nav2's messages and those of bonds importable."""
+    from ros_interfaces import provide
 
-    cache = pytestconfig.cache.mkdir('nav2_msgs')
-    bond = interface_environment(cache, 'bond', 'bond_interface')
-    return interface_environment(cache, 'nav2_msgs', 'nav2_interface', bond)
+    provide('bond', 'bond_interface', pytestconfig, monkeypatch)
+    provide('nav2_msgs', 'nav2_interface', pytestconfig, monkeypatch)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import ctypes
 import fcntl
 import hashlib
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 import os
 from pathlib import Path
 import shutil
@@ -12,63 +12,30 @@ import sys
 
 import pytest
 
-FOLDER = Path(__file__).parent
+GENERATOR = Path(sys.prefix, 'share', 'rosidl_generator_py', 'package.xml')
 
 
-def interface_environment(cache, package, folder, environment=()):
-    """
-    Make a package of messages importable here; give what processes need for it.
-
-    `folder`: with its source beside this file. `environment`: what they need for others already.
-    """
-    before = dict(environment)
-    if find_spec(package) is not None:
-        return before
-    source = FOLDER / folder
-    for tool in ('cmake', 'c++'):
-        if shutil.which(tool) is None:
-            pytest.skip(f'{package} is not installed, and without {tool} it cannot be built')
-    if not _share('rosidl_default_generators').is_dir():
-        pytest.skip(f'{package} is not installed, nor are the wheels that build it (extra test)')
-    install = cache / _fingerprint(source)
+def provide(package, folder, pytestconfig, monkeypatch):
+    """Make a package of messages importable in a test and in the processes that it starts."""
+    if PathFinder.find_spec(package) is not None:
+        return
+    if not (shutil.which('cmake') and shutil.which('c++') and GENERATOR.is_file()):
+        pytest.skip(f'{package} is not installed; to build it takes cmake, c++, the extra test')
+    source, cache = Path(__file__).with_name(folder), pytestconfig.cache.mkdir(package)
+    files = sorted(path for path in source.rglob('*') if path.is_file())
+    content = b''.join(path.read_bytes() for path in (Path(__file__), GENERATOR, *files))
+    install = cache / hashlib.sha256(content + sys.version.encode()).hexdigest()[:16]
     with (cache / 'lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be building it
         if not (install / 'built').is_file():
             _build(source, install)
-    path = str(next(install.glob('lib/python3*/site-packages')))
-    sys.path.append(path)
-    known = {**os.environ, **before}
-    paths = os.pathsep.join(filter(None, [known.get('PYTHONPATH', ''), path]))
-    _load_libraries(sorted((install / 'lib').glob('*.so')))
-    libraries = [str(install / 'lib'), known.get('LD_LIBRARY_PATH', '')]
-    return {'PYTHONPATH': paths, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
-
-
-def _load_libraries(paths):
-    """Load libraries that need each other; a running process takes no new LD_LIBRARY_PATH."""
-    while paths:
-        left = [path for path in paths if not _loaded(path)]
-        assert len(left) < len(paths), f'cannot load {left}'
-        paths = left
-
-
-def _loaded(path):
-    try:
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return False
-    return True
-
-
-def _share(package):
-    return Path(sys.prefix, 'share', package)
-
-
-def _fingerprint(source):
-    files = sorted(path for path in source.rglob('*') if path.is_file())
-    content = b''.join(path.read_bytes() for path in files)
-    version = _share('rosidl_generator_py').joinpath('package.xml').read_bytes()
-    return hashlib.sha256(content + version + sys.version.encode()).hexdigest()[:16]
+    # a running process takes no new LD_LIBRARY_PATH
+    for library in (install / 'lib').glob('*.so'):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    modules = str(next(install.glob('lib/python3*/site-packages')))
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.setenv('PYTHONPATH', modules, prepend=os.pathsep)
+    monkeypatch.setenv('LD_LIBRARY_PATH', str(install / 'lib'), prepend=os.pathsep)
 
 
 def _build(source, install):
@@ -79,6 +46,7 @@ def _build(source, install):
         *('cmake', '-S', source, '-B', build, '-DBUILD_TESTING=OFF'),
         f'-DCMAKE_PREFIX_PATH={sys.prefix}',
         f'-DCMAKE_INSTALL_PREFIX={install}',
+        '-DCMAKE_INSTALL_RPATH=$ORIGIN',  # the libraries find each other
         f'-DPython3_EXECUTABLE={sys.executable}',
     ]
     for command in (configure, ['cmake', '--build', build, '--target', 'install', '-j', '2']):

@@ -18,7 +18,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
 import numpy as np
-from ros_helpers import call, LATCHED, RELIABLE
+from ros_helpers import call, LATCHED, parameter_arguments, RELIABLE
 from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
@@ -35,14 +35,15 @@ class TinyWorld:
     map_file: Path
 
 
-def make_tiny_world(folder, run):
+def make_tiny_world(folder, write_run):
+    run = write_run(folder / 'run', frames=40)
     kernel_map = build_map([open_dataset(run)], VISION)
     with_statistics(kernel_map).save(folder / 'map.h5')
     return TinyWorld(run, folder / 'map.h5')
 
 
 class Robot:
-    """Sends odometry and images of a drive along the wall, stamp by stamp, as a test asks."""
+    """Sends odometry and images of a drive along the wall as a test asks; hears the answers."""
 
     start_ns = START_NS
 
@@ -51,6 +52,8 @@ class Robot:
         self.images = create(Image, image_topic, RELIABLE)
         self.odometry = create(Odometry, 'odom', RELIABLE)
         self.initialpose = create(PoseWithCovarianceStamped, 'initialpose', 10)
+        self.poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+        self.reports = ros.collect(DiagnosticArray, '/diagnostics')
 
     def wait_for_listeners(self):
         publishers = (self.images, self.odometry)
@@ -75,11 +78,6 @@ class Robot:
         image = wall_image(self.pose(seconds)[0]) if image is None else image
         self.images.publish(conversions.image_message(image, self.stamp_ns(seconds), 'camera'))
 
-    def stand(self, seconds, at):
-        """Send odometry and image of the place of time `at` under a later stamp."""
-        self.send_odometry(seconds, pose=self.odometry_pose(at))
-        self.send_image(seconds, wall_image(self.pose(at)[0]))
-
     def drive(self, start, end, image_every=0.4):
         """Send odometry at 20 Hz and images in between, five times as fast as stamped."""
         for tick in range(round(start * 20), round(end * 20) + 1):
@@ -89,40 +87,42 @@ class Robot:
                 self.send_image(seconds)
             self.ros.spin(0.01)
 
-    def send_initial_pose(self, seconds, pose, frame_id='map'):
+    def arrive(self, start, end):
+        """Drive, and return how far off the pose of the last image is."""
+        self.drive(start, end)
+        return off_by(self.answer(end), self.pose(end))
+
+    def answer(self, seconds):
+        """Wait until the image of that time is answered; give the pose of the answer."""
+        stamp_ns = self.stamp_ns(seconds)
+        self.ros.spin_until(lambda: stamp_ns in by_stamp(self.poses))
+        return conversions.pose_from_message(by_stamp(self.poses)[stamp_ns].pose)
+
+    def hears(self, text, part=': input'):
+        """Wait until the newest report of a part of the node says a text."""
+        self.ros.spin_until(lambda: text in diagnostics(self.reports, part)[0])
+
+    def send_initial_pose(self, pose, frame_id='map'):
         self.ros.spin_until(self.initialpose.get_subscription_count)
-        stamp_ns = 0 if seconds is None else self.stamp_ns(seconds)
-        message = conversions.pose_with_covariance(stamp_ns, frame_id, pose, 0.01 * np.eye(3))
+        message = conversions.pose_with_covariance(0, frame_id, pose, 0.01 * np.eye(3))
         self.initialpose.publish(message)
 
 
 def start_node(ros, world, **values):
-    """
-    Start the localization node and wait for it.
-
-    It saves its pose in the test's folder, and uses every image however long that takes.
-    """
-    pose_file = ros.folder / 'pose.json'
-    known = ros.node.count_publishers('/diagnostics')
-    values = {'map_file': world.map_file, 'pose_file': pose_file, **EVERY_IMAGE, **values}
-    node = ros.start_node('node', **values)
-    if values.get('autostart', True):
-        ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
+    """Start the localization node, and wait until a manager can lead it."""
+    own = {'map_file': world.map_file, 'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE}
+    node = ros.start_node('node', autostart=False, **own, **values)
+    for transition in (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE):
+        request = ChangeState.Request(transition=Transition(id=transition))
+        assert call(ros, ChangeState, '/localization/change_state', request).success
     return node
-
-
-def change_state(ros, transition):
-    """Ask a lifecycle node for a transition; returns whether it was made."""
-    request = ChangeState.Request(transition=Transition(id=transition))
-    return call(ros, ChangeState, '/localization/change_state', request).success
 
 
 @contextmanager
 def node_at_hand(ros, **values):
     """Give a node that is active in the process of the test, whose parts can be reached."""
     values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
-    arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
-    node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
+    node = LocalizationNode(context=ros.context, cli_args=parameter_arguments(values))
     ros.executor.add_node(node)
     node.trigger_configure()
     node.trigger_activate()
@@ -132,11 +132,6 @@ def node_at_hand(ros, **values):
         ros.executor.remove_node(node)
         node.clean_up()
         node.destroy_node()
-
-
-def start_player(ros, world, **values):
-    """Start the player on the world's run."""
-    return ros.start_node('player', run=world.run, **{'rate': 3.0, **values})
 
 
 def by_stamp(messages):
@@ -153,17 +148,6 @@ def diagnostics(messages, part):
     return '', {}
 
 
-def wait_for_answer(ros, poses, stamp_ns):
-    """Wait until the image of a stamp is answered; give the pose of the answer."""
-    ros.spin_until(lambda: stamp_ns in by_stamp(poses))
-    return conversions.pose_from_message(by_stamp(poses)[stamp_ns].pose)
-
-
-def is_localized(reports):
-    """Whether the newest report says so, also when the robot has gone silent since."""
-    return diagnostics(reports, ': localization')[0].startswith('Localized')
-
-
 def off_by(pose, expected):
     """Metres from one pose (3,) to another."""
     return float(np.hypot(*(pose - expected)[:2]))
@@ -174,32 +158,22 @@ class Recorded:
 
     def __init__(self, ros, robot=None, **values):
         self.ros, self.out = ros, ros.folder / 'run'
-        self.reports = ros.collect(DiagnosticArray, '/diagnostics')
         self.shown = ros.collect(PoseArray, 'recorder/recorded_poses', LATCHED)
         self.poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
         self.robot, self.seconds, self.values = robot or Robot(ros), 0.0, values
 
-    def start(self, says='recording into', **values):
-        node = self.ros.start_node('recorder', out=self.out, **self.values, **values)
+    def start(self, says='recording into'):
+        node = self.ros.start_node('recorder', out=self.out, **self.values)
         self.ros.spin_until(lambda: says in node.output)
         self.robot.wait_for_listeners()
         return node
 
-    def drive_until(self, condition):
-        def holds():
+    def drive_on(self, count):
+        """Drive until so many images are shown as recorded."""
+        while not self.shown or len(self.shown[-1].poses) < count:
             robot, at = self.robot, self.seconds
-            message = conversions.pose_with_covariance(
-                robot.stamp_ns(at), 'map', robot.pose(at), 0.01 * np.eye(3)
-            )
-            self.poses.publish(message)
+            known = (robot.stamp_ns(at), 'map', robot.pose(at), 0.01 * np.eye(3))
+            self.poses.publish(conversions.pose_with_covariance(*known))
             robot.drive(at, at + 0.35)
             self.seconds += 0.4
-            return condition()
-
-        self.ros.spin_until(holds)
-
-    def images(self):
-        return int(diagnostics(self.reports, ': recording')[1].get('images', 0))
-
-    def count(self):
-        return len(self.shown[-1].poses) if self.shown else 0
+            assert at < 500.0, 'nothing is recorded'

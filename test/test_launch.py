@@ -28,23 +28,23 @@ def ros2_launch(tmp_path):
     """
     Run a launch file with arguments; return its exit code, or `ENDED`, and what it says.
 
-    It gets a Ctrl-C `linger` seconds after it has said `until`, or after some seconds.
+    It gets a Ctrl-C `linger` seconds after it has said `until`, or after two minutes.
     """
 
-    def run(name, seconds=30.0, until='', linger=0.0, **arguments):
+    def run(name, until='', linger=0.0, **arguments):
         texts = [f'{key}:={value}' for key, value in arguments.items()]
         program, said = ['ros2', 'launch', LAUNCH / f'{name}.launch.py', *texts], tmp_path / 'said'
         with own_domain() as domain, said.open('w') as output:
             env = {**os.environ, 'ROS_DOMAIN_ID': str(domain), 'ROS_HOME': str(tmp_path)}
             process = subprocess.Popen(program, env=env, stdout=output, stderr=subprocess.STDOUT)
-            end, ended = time.monotonic() + seconds, False
-            while process.poll() is None:
+            end = time.monotonic() + 120.0
+            while process.poll() is None and time.monotonic() < end:
                 if until and until in said.read_text():
-                    end, until = min(end, time.monotonic() + linger), ''
-                if not ended and time.monotonic() >= end:
-                    process.send_signal(signal.SIGINT)
-                    ended = True
+                    end, until = time.monotonic() + linger, ''
                 time.sleep(0.2)
+            ended = process.poll() is None
+            process.send_signal(signal.SIGINT)
+            process.wait()
         return ENDED if ended else process.returncode, said.read_text()
 
     return run
@@ -69,7 +69,7 @@ def localize(tiny_world, ros2_launch):
 
 def test_a_run_is_replayed_over_the_topics_that_are_named_and_that_is_the_end(replay):
     topics = {'image_topic': 'cam/image', 'odom_topic': 'wheels', 'namespace': 'one'}
-    code, output = replay(seconds=60.0, **topics, grow_map='false')
+    code, output = replay(**topics, grow_map='false')
     assert code == 0 and 'images answered: 40' in output
 
 

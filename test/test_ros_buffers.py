@@ -26,8 +26,8 @@ def stamp(index):
     return START + index * SECOND // 20
 
 
-def driven(count=100, **options):
-    buffer = OdometryBuffer(**options)
+def driven(count=100):
+    buffer = OdometryBuffer()
     for index in range(count):
         assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
     return buffer
@@ -114,11 +114,8 @@ def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
 @pytest.mark.parametrize(
     'pause_s, origin',
     [
-        (0.05, (0.0, 0.0, 0.0)),
         (0.05, (4.5, 4.0, -2.0)),
-        (0.05, (90.0, 0.0, 1.0)),
         (2, (0.0, 0.0, 0.0)),  # back at the origin after a pause
-        (60, (0.0, 0.0, 0.0)),
         (11, (60.0, 0.0, 0.0)),  # farther off than the robot can be
         (600, (3000.0, 0.0, 0.0)),
     ],

@@ -1,11 +1,14 @@
-"""The executables: what a signal does before a node is there to take it."""
+"""The executables: what ends them before a node is there, and what keeps a node from starting."""
 
 import signal
 import subprocess
 import sys
 import time
 
+from kbr_localization import programs
+from kbr_localization.demo.tour import own_domain
 import pytest
+from ros_helpers import parameter_arguments
 
 pytestmark = pytest.mark.ros
 PROGRAM = """
@@ -15,22 +18,50 @@ raise SystemExit(programs.{}())
 """
 
 
-@pytest.mark.parametrize('node', ['localization_node', 'player_node', 'recorder_node'])
-def test_an_early_signal_ends_a_program_without_a_traceback(node):
-    for number, delay in ((signal.SIGINT, 0.02), (signal.SIGINT, 0.2), (signal.SIGTERM, 0.4)):
-        process = subprocess.Popen(
-            [sys.executable, '-c', PROGRAM.format(node)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout.readline() == 'begun\n'
-        time.sleep(delay)
-        process.send_signal(number)
-        _, told = process.communicate(timeout=60)
-        # a node that was there already has told of its empty parameters, and may have been ending
-        ended = (2, -number) if told else (0, -number)
-        assert 'Traceback' not in told and process.returncode in ended, told
+@pytest.mark.parametrize(
+    'node, number, delay',
+    [
+        ('localization_node', signal.SIGINT, 0.02),
+        ('player_node', signal.SIGINT, 0.2),
+        ('recorder_node', signal.SIGTERM, 0.4),
+    ],
+)
+def test_an_early_signal_ends_a_program_without_a_traceback(node, number, delay):
+    process = subprocess.Popen(
+        [sys.executable, '-c', PROGRAM.format(node)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == 'begun\n'
+    time.sleep(delay)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    # a node that was there already has told of its empty parameters, and may have been ending
+    ended = (2, -number) if told else (0, -number)
+    assert 'Traceback' not in told and process.returncode in ended, told
+
+
+@pytest.mark.parametrize(
+    'node, values, says',
+    [
+        ('localization_node', {'map_file': '/no/such/map.h5'}, '/no/such/map.h5'),
+        ('localization_node', {'map_file': ''}, 'the ROS arguments are not right'),
+        ('localization_node', {'mapfile': 'x'}, "'mapfile' = 'x': did you mean 'map_file'?"),
+        ('recorder_node', {}, "parameter 'out' is empty"),
+        ('recorder_node', {'out': '/proc/run'}, 'cannot record into /proc/run'),
+        ('player_node', {'run': '/no/such/run'}, 'no such run: /no/such/run'),
+    ],
+)
+def test_a_node_that_cannot_start_says_why_and_exits_with_2(
+    node, values, says, monkeypatch, capfd
+):
+    monkeypatch.setattr(sys, 'argv', [node, *parameter_arguments(values)])
+    with own_domain() as domain, pytest.raises(SystemExit, match=r'^2$'):
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(domain))
+        sys.exit(getattr(programs, node)())
+    told = capfd.readouterr().err
+    assert says in told and 'Traceback' not in told
 
 
 def test_a_node_imports_nothing_that_takes_long_and_is_not_for_it():

@@ -4,6 +4,8 @@ import signal
 
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold import ColdRecording
+from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros import conversions
 import numpy as np
@@ -16,19 +18,29 @@ pytestmark = pytest.mark.ros
 
 def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     recorded = Recorded(ros)
-    first = recorded.start()
-    recorded.drive_until(lambda: recorded.count() >= 8)
-    second = ros.start_node('recorder', out=recorded.out)
-    assert second.wait() == 2
-    assert 'is being recorded into: stop the other recorder' in second.output
+    robot, first = recorded.robot, recorded.start()
+
+    def bad_poses_are_told():
+        for frame, variance in (('odom', 0.0), ('map', -1.0)):
+            known = (robot.stamp_ns(0.0), frame, np.ones(3), variance * np.eye(3))
+            recorded.poses.publish(conversions.pose_with_covariance(*known))
+        says = ("expected frame 'map', got 'odom'", 'not used: expected a finite covariance')
+        return all(words in first.output for words in says)
+
+    ros.spin_until(bad_poses_are_told)
+    recorded.seconds = 0.4
+    recorded.drive_on(8)
+    robot.hears('images recorded', ': recording')
+    with pytest.raises(DatasetError, match='is being recorded into: stop the other recorder'):
+        ColdRecording(recorded.out)
     first.stop(signal.SIGKILL)
     before = len(open_dataset(recorded.out))
-    assert before >= recorded.count() - 1
+    assert before >= len(recorded.shown[-1].poses) - 1
     recorded.shown.clear()
-    third = recorded.start('going on with')
-    recorded.drive_until(lambda: recorded.count() >= 6)
-    assert third.stop(signal.SIGINT) == 0
-    run, robot = open_dataset(recorded.out), recorded.robot
+    second = recorded.start('going on with')
+    recorded.drive_on(6)
+    assert second.stop(signal.SIGINT) == 0
+    run = open_dataset(recorded.out)
     assert len(run) >= before + 6 and run.skipped.get('bad line in odom.tdf', 0) <= 1
     references = np.array([frame.reference for frame in run])
     expected = np.array([robot.pose((frame.stamp_ns - robot.start_ns) * 1e-9) for frame in run])
@@ -36,66 +48,33 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     assert len(build_map([run], VISION)) == len(run)
 
 
-def test_poses_of_another_frame_or_without_a_covariance_are_not_used(ros):
-    recorded = Recorded(ros)
-    node = recorded.start()
-    sent = [
-        conversions.pose_with_covariance(10**9, frame, np.zeros(3), variance * np.eye(3))
-        for frame, variance in (('odom', 0.0), ('map', -1.0))
-    ]
-    says = ("expected frame 'map', got 'odom'", 'not used: expected a finite covariance')
-
-    def told():
-        for message in sent:
-            recorded.poses.publish(message)
-        return all(words in node.output for words in says)
-
-    ros.spin_until(told)
-
-
-@pytest.mark.parametrize(
-    'values, says',
-    [({}, "parameter 'out' is empty"), ({'out': '/proc/run'}, 'cannot record into /proc/run')],
-)
-def test_a_recorder_that_cannot_start_says_why(ros, values, says):
-    node = ros.start_node('recorder', **values)
-    assert node.wait() == 2
-    assert says in node.output and 'Traceback' not in node.output
-
-
-def as_transform(pose, stamp_ns, child, parent='map'):
-    return conversions.transform_message(stamp_ns, parent, child, pose)
-
-
-@pytest.mark.parametrize(
-    'child, ahead, topic',
-    [('odom', 1.0, True), ('base_footprint', 0.0, True), ('odom', 1.0, False)],
-)
-def test_poses_and_odometry_on_tf_are_recorded(ros, tf2, child, ahead, topic):
+@pytest.mark.parametrize('child, ahead', [('base_footprint', 0.0), ('odom', 1.0)])
+def test_poses_and_odometry_on_tf_are_recorded(ros, tf2, child, ahead):
+    """The pose of the robot beside a topic with odometry, or of the odometry that is on TF too."""
     from tf2_msgs.msg import TFMessage
 
     # with slashes, as there were in ROS 1
     frames = {'global_frame_id': '/map', 'odom_frame_id': '/odom', 'no_data_timeout': 1.0}
     out = ros.folder / 'run'
-    values = {'out': out, 'pose_type': 'tf', 'spacing_distance': 0.1, **frames}
-    node = ros.start_node('recorder', environment=tf2, **values)
+    node = ros.start_node('recorder', out=out, pose_type='tf', spacing_distance=0.1, **frames)
     robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
     robot.wait_for_listeners()
     ros.spin_until(sender.get_subscription_count)
     ros.spin_until(lambda: 'none sends map to odom or to the frame' in node.output)
-    unset = as_transform(np.zeros(3), 0, child)
+    as_transform = conversions.transform_message
+    unset = as_transform(0, 'map', child, np.zeros(3))
     unset.transform.rotation.w = 0.0
     odom_in_map = se2.compose(robot.pose(0.0), se2.inverse(robot.odometry_pose(0.0)))
     for tick in range(60):
         seconds = tick / 10
         robot.send_image(seconds)
         pose = odom_in_map if child == 'odom' else robot.pose(seconds)
-        transforms = [as_transform(pose, robot.stamp_ns(seconds + ahead), child), unset]
-        if topic:
-            robot.send_odometry(seconds)
+        transforms = [as_transform(robot.stamp_ns(seconds + ahead), 'map', child, pose), unset]
+        if child == 'odom':
+            odometry = ('odom', 'base_footprint', robot.odometry_pose(seconds))
+            transforms.append(as_transform(robot.stamp_ns(seconds), *odometry))
         else:
-            odometry = robot.odometry_pose(seconds), robot.stamp_ns(seconds)
-            transforms.append(as_transform(*odometry, 'base_footprint', 'odom'))
+            robot.send_odometry(seconds)
         sender.publish(TFMessage(transforms=transforms))
         ros.spin(0.01)
     ros.spin(1.0)

@@ -24,12 +24,9 @@ class Drive:
     def __init__(self, path, **config):
         self.told, encode = [], config.pop('encode', lambda image: JPEG)
         self.recording = ColdRecording(path)
-        self.session = RecordingSession(
-            self.recording,
-            RecorderConfig(**config),
-            lambda level, text: self.told.append(text),
-            encode,
-        )
+        self.log = lambda level, text: self.told.append(text)
+        config = RecorderConfig(**config)
+        self.session = RecordingSession(self.recording, config, self.log, encode)
 
     def odometry(self, seconds, origin=ORIGIN):
         pose = se2.compose(origin, np.array([0.5 * seconds, 0.0, 0.0]))
@@ -162,17 +159,15 @@ def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
 
 @pytest.mark.parametrize('ahead', [0.8, 5.0])
 def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
-    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
-    for one in (drive, whole):
-        one.go(0.0, 4.0)
-        if one is drive:
-            stray = START + round((4.0 + ahead) * SECOND)
-            drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
-        one.go(4.05, 10.0)
-        one.session.close()
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 4.0)
+    stray = START + round((4.0 + ahead) * SECOND)
+    drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
+    drive.go(4.05, 10.0)
+    drive.session.close()
     assert Added.RETURNED.value in drive.session.odometry_counts
     seconds, positions = drive.recorded()
-    assert abs(len(positions) - len(whole.recorded()[0])) <= 1
+    assert len(positions) >= 24  # one in 0.2 m
     assert np.diff(open_dataset(tmp_path / 'run').odometry.stamps_ns).max() < 0.11 * SECOND
     if ahead > 1.0:  # a nearer one is part of the track
         np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
@@ -182,7 +177,7 @@ def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
 def test_of_a_full_disk_images_are_counted_and_odometry_is_written_later(
     tmp_path, monkeypatch, name
 ):
-    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    drive = Drive(tmp_path / 'run')
     append, full = getattr(drive.recording, name), [True]
 
     def fail(*arguments):
@@ -195,12 +190,9 @@ def test_of_a_full_disk_images_are_counted_and_odometry_is_written_later(
     assert drive.session.trouble == 'cannot record: No space left on device'
     full.clear()
     drive.go(1.05, 3.0)
-    whole.go(0.0, 3.0)
-    files = []
-    for one in (drive, whole):
-        one.session.close()
-        files.append((one.recording.path / 'odom_scans' / 'odom.tdf').read_text())
+    drive.session.close()
     assert drive.session.trouble == '' and 'recording goes on' in drive.told
     assert set(drive.session.dropped) == {'could not be written'}
-    assert drive.session.recorded >= whole.session.recorded - 4
-    assert files[0] == files[1]
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) >= 4 and run.odometry.stamps_ns[0] == START
+    assert np.diff(run.odometry.stamps_ns).max() < 0.06 * SECOND

@@ -1,6 +1,6 @@
 """The saved pose: whole or not at all, and used only where it holds."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
 import os
 
@@ -33,12 +33,7 @@ def test_it_comes_back_as_it_was(tmp_path):
     path = tmp_path / 'deep' / 'pose.json'
     assert load_pose(path) is None
     save_pose(path, SAVED)
-    back = load_pose(path)
-    assert (back.stamp_ns, back.map_id) == (SAVED.stamp_ns, 'abc')
-    for name in ('pose', 'covariance', 'odometry'):
-        np.testing.assert_array_equal(getattr(back, name), getattr(SAVED, name))
-    for name in ('values', 'covariance'):
-        np.testing.assert_array_equal(getattr(back.learnt, name), getattr(SAVED.learnt, name))
+    np.testing.assert_equal(asdict(load_pose(path)), asdict(SAVED))
     assert [file.name for file in path.parent.iterdir()] == ['pose.json']
     save_pose(path, replace(SAVED, learnt=None))
     assert load_pose(path).learnt is None
@@ -89,11 +84,9 @@ def test_an_old_file_is_used_only_if_asked_for_whatever_its_stamp(tmp_path):
     'changed',
     [
         {'pose': [1.0, 2.0, float('nan')]},
-        {'pose': [10**400, 2.0, 3.0]},
         {'covariance': [[1, 2, 3], [4, 5, 6], [7, 8, 9]]},
         {'format': 2},
         {'stamp_ns': 10**30},
-        {'map_id': [[]]},
         {'padding': 'x' * 100_000},
     ],
 )
