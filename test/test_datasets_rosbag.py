@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+import os
 import pickle
 import shutil
 import sqlite3
@@ -106,14 +107,27 @@ def test_bags_of_ros_1_are_read_like_others(tmp_path, compression):
         open_dataset(path)
 
 
-@pytest.mark.parametrize(
-    'text',
-    ['a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'],
+BOMB = f'a: &a [{"x," * 20_000}]\n' + ''.join(
+    f'{name}: &{name} [{f"*{before}," * 8}]\n' for before, name in zip('abcd', 'bcde', strict=True)
 )
-def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, text):
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ('change', 'why'),
+    [
+        *((lambda _, text=text: text, '') for text in (
+            'a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'
+        )),
+        (lambda whole: BOMB + whole.replace("_format: ''", '_format: *e'), 'at most 300,000'),
+        (lambda whole: f'{whole}more: [{"{}," * 300_000}]', 'at most 300,000'),
+    ],
+)  # fmt: skip
+def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, change, why):
     write_bag(cold, tmp_path / 'bag')
-    (tmp_path / 'bag' / 'metadata.yaml').write_text(text)
-    with pytest.raises(DatasetError, match='cannot read bag ') as caught:
+    file = tmp_path / 'bag' / 'metadata.yaml'
+    file.write_text(change(file.read_text()))
+    with pytest.raises(DatasetError, match=f'cannot read bag .*{why}') as caught:
         open_dataset(tmp_path / 'bag')
     assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
 
@@ -153,6 +167,11 @@ def test_a_missing_or_foreign_bag(tmp_path):
         (tmp_path / name).write_bytes(b'no bag at all' * 100)
         with pytest.raises(DatasetError, match='cannot read bag'):
             open_dataset(tmp_path / name)
+    for make in (os.mkfifo, lambda path: path.symlink_to('/dev/zero')):
+        make(tmp_path / 'b.mcap')
+        with pytest.raises(DatasetError, match='is a device or a pipe: expected a file'):
+            open_dataset(tmp_path / 'b.mcap')
+        (tmp_path / 'b.mcap').unlink()
 
 
 def test_messages_in_the_log_of_a_database_are_not_passed_over(sqlite_bag, tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 import weakref
 
 from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.tables import load_yaml
 from kbr_localization.errors import DatasetError
 
 try:
@@ -64,6 +65,9 @@ class Bag:
         self._is_ros1 = self.path.suffix == '.bag'
         self._read = NOETIC.deserialize_ros1 if self._is_ros1 else TYPESTORE.deserialize_cdr
         with self._failures():
+            if self.path.is_dir():
+                # rosbags expands aliases without bound
+                load_yaml(self.path / METADATA, most=1 << 22)
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
             self._reader.open()
             weakref.finalize(self, _close, self._reader, self._coming)
@@ -180,6 +184,9 @@ def _storage_of(path: Path) -> Path:
     """Return the path itself, or the only storage file of a folder that has lost its metadata."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     for file in files:
+        # a storage would wait for somebody who writes into the pipe
+        if not (file.is_file() or file.is_dir()):
+            raise DatasetError(f'bag {file} is a device or a pipe: expected a file')
         log = file.with_name(f'{file.name}-wal')
         if file.suffix == '.db3' and log.is_file() and log.stat().st_size:
             raise DatasetError(

@@ -104,7 +104,8 @@ def read_bag(
     name = Path(path).resolve().name
     shown, sent, tree = _scan(bag, chosen, name, skipped)
     if not shown:
-        raise DatasetError(f'bag {bag.path}: no image on {images} can be read')
+        why = skipped.reason(f'bad message on {images.name}') or 'there is none'
+        raise DatasetError(f'bag {bag.path}: no image on {images} can be read: {why}')
     stamps = {images: [image.stamp_ns for image, _ in shown]}
     for topic, stamps_ns in (stamps | {topic: sent[topic].stamps_ns for topic in sent}).items():
         refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)

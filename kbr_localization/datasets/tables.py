@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 import yaml
 
+# libyaml is faster and bounds the depth
+_Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 Parsed = TypeVar('Parsed')
 Vector = Sequence[float] | FloatArray
 
@@ -163,14 +165,29 @@ def require(path: Path, what: str) -> Path:
     return path
 
 
+def load_yaml(path: Path, most: int = 1 << 16) -> Any:
+    """Load YAML of strangers, of at most 300,000 values; raises OSError, one-line ValueError."""
+    # OpenCV begins its files with %YAML:1.0
+    text = re.sub(r'\A%.*', '', read_text(path, most=most))
+    try:
+        values = 0  # an alias at most doubles them
+        for event in yaml.parse(text, _Loader):
+            values = 2 * values if isinstance(event, yaml.AliasEvent) else values + 1
+            if values > 300_000:
+                raise ValueError(
+                    'expected at most 300,000 values, and an alias counts as all before it'
+                )
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = ' '.join(str(error).split())[:200]
+        raise ValueError(f'YAML that cannot be read: {reason}') from error
+
+
 def read_setting(
     path: Path, keys: Sequence[str], parse: Callable[[Any], Parsed], expected: str
 ) -> Parsed:
     """Parse what a YAML file has under keys in keys; raises DatasetError in one line."""
-    bad = (OSError, yaml.YAMLError, LookupError, TypeError, ValueError, OverflowError)
     try:
-        # OpenCV begins its files with %YAML:1.0
-        values = yaml.safe_load(re.sub(r'\A%.*', '', read_text(path, most=1 << 16)))
-        return parse(functools.reduce(operator.getitem, keys, values))
-    except (*bad, RecursionError, DatasetError) as error:
+        return parse(functools.reduce(operator.getitem, keys, load_yaml(path)))
+    except (OSError, LookupError, TypeError, ValueError, OverflowError, DatasetError) as error:
         raise DatasetError(f'{path}: expected {expected}') from error
