@@ -19,7 +19,7 @@ import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.tracks import without_jumps
-from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.evaluation.comparison import describe_run, DescribedRun
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray

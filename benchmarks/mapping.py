@@ -18,7 +18,7 @@ from benchmarks import results
 from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
-from kbr_localization.evaluation.described import describe_run
+from kbr_localization.evaluation.comparison import describe_run
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map

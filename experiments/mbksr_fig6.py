@@ -17,8 +17,7 @@ from experiments import common
 from experiments.claims import below
 from experiments.records import Records, Size
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.evaluation.comparison import run_task, Task
-from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.evaluation.comparison import describe_run, DescribedRun, run_task, Task
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.simulation import (

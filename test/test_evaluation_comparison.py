@@ -7,10 +7,10 @@ from kbr_localization.evaluation import comparison, run_errors
 from kbr_localization.evaluation.comparison import (
     comparison_rows,
     complete_metrics,
+    describe_run,
     random_map,
     Task,
 )
-from kbr_localization.evaluation.described import describe_run
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize

@@ -138,12 +138,7 @@ def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
 
 
 def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
-    """
-    Compressed bytes of a frame's image: its own where it has them, else a new JPEG.
-
-    Raises DatasetError for bytes that are no whole JPEG or PNG: a file under the name of an image
-    could be any file.
-    """
+    """Compressed bytes of an image, its own or a new JPEG; raises DatasetError if broken."""
     if not hasattr(image, 'encoded'):
         return encode_jpeg(image() if callable(image) else image, name, quality)
     data: bytes = image.encoded(quality)

@@ -18,14 +18,7 @@ STILL = 1e-6
 
 @dataclass(frozen=True)
 class OdometryNoise(Config):
-    """
-    Errors of wheel odometry; the defaults were measured on a run of COLD.
-
-    The random errors are stated for 0.2 s of driving; they grow with the root of the time. The
-    odometry describes the middle of the wheels, which may lie off the
-    point that a pose is of. When a wheel slips, the odometry counts metres that nobody drove, and
-    a turn to the other side.
-    """
+    """Errors of wheel odometry, random ones for 0.2 s of driving; defaults measured on COLD."""
 
     along: float = parameter(0.0049, 'standard deviation along the motion, m', 0.0, 1.0)
     across: float = parameter(0.0019, 'standard deviation across it, m', 0.0, 1.0)

@@ -15,6 +15,7 @@ from kbr_localization.datasets.tables import (
     LEVEL_CAMERA,
     numbers,
     project_pose,
+    quaternion_rotation,
     read_setting,
     read_table,
     read_track,
@@ -97,9 +98,16 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     sensor = require(folder / 'sensor.yaml', 'T_BS, the camera on the body')
     expected = 'T_BS with 16 numbers of a pose under data'
     on_body = read_setting(sensor, ('T_BS', 'data'), _camera_pose, expected)
-    # qw, qx, qy, qz, and behind them velocities
-    columns = (1, 2, 3, 0)
-    track = read_track(truth, skipped, Z_FORWARD, stamp_of_nanoseconds, columns, True, on_body)
+
+    def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
+        x, y, z, qw, qx, qy, qz = numbers(words[1:], 7)  # and behind them velocities
+        body = np.array(quaternion_rotation(qx, qy, qz, qw))
+        position = [x, y, z] + body @ on_body[:3, 3]
+        pose = project_pose(position, body @ on_body[:3, :3], Z_FORWARD)
+        return stamp_of_nanoseconds(words[0]), pose
+
+    lines = [line for line in read_table(truth, parse, skipped) if line is not None]
+    track = make_track(lines, skipped, f'in {truth.name}')
     return Listing(root.resolve().parent.name, images, track)
 
 

@@ -99,8 +99,8 @@ def read_bag(
     Raises DatasetError when the bag cannot be read or lacks images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
-    chosen = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
-    images, wheels, known, why_none = chosen
+    chosen, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
+    images, wheels, known = chosen
     name = Path(path).resolve().name
     shown, sent, tree = _scan(bag, chosen, name, skipped)
     if not shown:
@@ -143,19 +143,14 @@ def read_bag(
     return run
 
 
-class Topics(NamedTuple):
-    """Topics of images, odometry and reference poses; why there are none of the last."""
-
-    images: Topic
-    wheels: Topic | None
-    reference: Topic | None
-    why_none: str
+Chosen = tuple[Topic, Topic | None, Topic | None]
+"""Topics of images, odometry and reference poses."""
 
 
 def choose_topics(
     bag: Bag, images: str | None, odometry: str | None, reference: str | None, guess: bool
-) -> Topics:
-    """Choose topics, by name or as `choose_topic` does; raises DatasetError without images."""
+) -> tuple[Chosen, str]:
+    """Choose topics, and say why there is none of reference poses; raises DatasetError."""
     shown = choose_topic(bag, IMAGE, images, guess)
     if shown is None:
         raise _missing(bag, 'images', IMAGE)
@@ -173,7 +168,7 @@ def choose_topics(
     if drifting:
         names = ', '.join(topic.name for topic in drifting)
         why_none = f'in the frame of the odometry: {names}; see --reference-topic'
-    return Topics(shown, wheels, choose_topic(bag, REFERENCE, reference, guess, unfit), why_none)
+    return (shown, wheels, choose_topic(bag, REFERENCE, reference, guess, unfit)), why_none
 
 
 def choose_topic(
@@ -183,13 +178,7 @@ def choose_topic(
     guess: bool = False,
     without: Collection[Topic | None] = (),
 ) -> Topic | None:
-    """
-    Choose the topic of a role, `wanted` by its name (of images: or that of the camera).
-
-    None where there is none, and where /tf is wanted. `without`: topics of another role. `guess`:
-    of several the likeliest is taken. Raises DatasetError when none is called as wanted, or when
-    it is unclear.
-    """
+    """Choose a topic, the one `wanted` or the usual one; raises DatasetError where unclear."""
     found = [t for t in bag.topics if t.message_type in role.types and t not in without]
     if _is_tf(wanted):
         return None
@@ -266,20 +255,20 @@ class StampedPoses:
 
 
 def _scan(
-    bag: Bag, chosen: Topics, run: str, skipped: Skipped
+    bag: Bag, chosen: Chosen, run: str, skipped: Skipped
 ) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], TransformTree]:
     """Read a bag once: lazy images and when they were recorded, poses, transforms if needed."""
-    topics = [topic for topic in chosen[:3] if topic]
+    topics, (images, _, reference) = [topic for topic in chosen if topic], chosen
     shown, poses = list[tuple[Frame, int]](), {topic: StampedPoses() for topic in topics[1:]}
     if len(topics) < 3:
         topics += [topic for topic in bag.topics if topic.message_type == TF]
     tree, last_ns, ordinal = TransformTree(), -1, 0
     for topic, time_ns, message in bag.messages(topics, skipped):
-        if topic == chosen.images:
+        if topic == images:
             last_ns, ordinal = time_ns, ordinal + 1 if time_ns == last_ns else 0
         for part in message.transforms if topic.message_type == TF else (message,):
             try:
-                if topic == chosen.images:
+                if topic == images:
                     load = functools.partial(bag.message, topic, time_ns, ordinal)
                     name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
                     source, title = MessageImage(load, name), f'{run} frame {len(shown)}'
@@ -287,7 +276,7 @@ def _scan(
                 elif topic.message_type == TF:
                     tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
                 else:
-                    pose = _pose(topic, message, is_reference=topic == chosen.reference)
+                    pose = _pose(topic, message, is_reference=topic == reference)
                     poses[topic].add(stamp_of(message, time_ns), pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)

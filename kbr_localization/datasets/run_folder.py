@@ -19,12 +19,7 @@ WITHOUT_POSES = 'its poses are unknown'
 
 @contextmanager
 def new_folder(path: Path | str) -> Iterator[Path]:
-    """
-    Give a folder of the name of `path` that moves to `path` when the block ends without an error.
-
-    After an error nothing remains, and what killed processes left is removed. Raises
-    DatasetError when `path` exists already (an empty folder is taken) or cannot be written.
-    """
+    """Give a folder that becomes `path` if the block ends without error; raises DatasetError."""
     target = Path(path)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -27,7 +27,6 @@ FARTHEST_M = 1e7
 """Coordinates beyond this are broken numbers; UTM coordinates are within."""
 X_FORWARD, Z_FORWARD = 0, 2
 """Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
-SAME_POSE = np.eye(4)
 LEVEL_CAMERA = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 """Axes of a level camera (x right, y down, z ahead) in a world with z up, as rows x, y, z."""
 
@@ -35,12 +34,7 @@ LEVEL_CAMERA = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
 def project_pose(
     position: Vector, rotation: Sequence[Vector] | FloatArray, forward: int = X_FORWARD
 ) -> FloatArray:
-    """
-    Project a body-to-world pose onto the floor: (3,) x, y, heading of the `forward` axis.
-
-    `rotation`: (3, 3), in a world with z up. Height, roll and pitch are dropped. Raises
-    DatasetError for coordinates that are not finite or beyond `FARTHEST_M`.
-    """
+    """Project a body-to-world pose, z up, onto the floor (3,): heading of its `forward` axis."""
     x, y = position[0], position[1]
     if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
         raise DatasetError(f'expected a finite pose, got x {x}, y {y}')
@@ -121,30 +115,15 @@ def numbers(words: Sequence[str], count: int) -> list[float]:
         raise ValueError(f'expected numbers, got {" ".join(words)[:60]!r}') from error
 
 
-def read_track(
-    path: Path,
-    skipped: Skipped,
-    forward: int = X_FORWARD,
-    stamp_of: Callable[[str], int] = parse_seconds,
-    order: Sequence[int] = (0, 1, 2, 3),
-    more_columns: bool = False,
-    on_body: FloatArray = SAME_POSE,
-) -> OdometryTrack:
-    """
-    Read lines of `time x y z qx qy qz qw`, poses in a world with z up, as a track by time.
-
-    `forward`: axis along which it looks. `order`: columns of qx, qy, qz, qw behind x, y, z.
-    `on_body`: pose (4, 4) of what is tracked on the body that the lines are of. Raises and counts
-    as `read_table`.
-    """
+def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
+    """Read lines of `seconds x y z qx qy qz qw`, z up, `forward` the axis that looks ahead."""
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
-        if len(words) != 8 and not more_columns:  # more are of decimal commas
+        if len(words) != 8:  # more are of decimal commas
             raise ValueError(f'expected 8 numbers, got {len(words)}: {" ".join(words)[:60]!r}')
         values = numbers(words[1:], 7)
-        body = np.array(quaternion_rotation(*(values[3 + column] for column in order)))
-        position = values[:3] + body @ on_body[:3, 3]
-        return stamp_of(words[0]), project_pose(position, body @ on_body[:3, :3], forward)
+        pose = project_pose(values[:3], quaternion_rotation(*values[3:]), forward)
+        return parse_seconds(words[0]), pose
 
     lines = [line for line in read_table(path, parse, skipped) if line is not None]
     return make_track(lines, skipped, f'in {path.name}')

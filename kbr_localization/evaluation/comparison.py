@@ -1,9 +1,4 @@
-"""
-The comparison of localization methods over map sizes, as in [MbKSR] section 6.3 and its Fig. 6.
-
-A trial keeps a random subset of the images of a map, and every method localizes the test runs on
-it from a global start.
-"""
+"""Comparison of methods on random parts of a map, as in [MbKSR] section 6.3 and Fig. 6."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +6,14 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 from pathlib import Path
 import pickle
 from typing import Any, NamedTuple
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.tracks import outside_fixes
-from kbr_localization.errors import EvaluationError, LocalizationError
-from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.errors import DatasetError, EvaluationError, LocalizationError
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.evaluation.metrics import (
     Metrics,
@@ -28,11 +23,15 @@ from kbr_localization.evaluation.metrics import (
     RunErrors,
 )
 from kbr_localization.files import write_text
+from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import method_named
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.resources import code_state
+from kbr_localization.vision import Describer
 import numpy as np
+
+logger = logging.getLogger(__name__)
 
 _MEANS = (
     'localized_after_s',
@@ -49,6 +48,42 @@ _MEANS = (
     'position_rmse_m',
 )
 """Metrics of which a row has the means over the trials."""
+
+
+class DescribedRun(Dataset):
+    """A run whose images are descriptors (m, d), with the mean time of describing one."""
+
+    descriptors: np.ndarray
+    seconds_per_image: float
+
+
+def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
+    """Describe every image of a run once; raises EvaluationError when none can be used."""
+    images = [frame.image for frame in dataset]
+    described = describe_images(describer, images, f'describing {dataset.name}')
+    unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
+    if len(unusable) == len(images):
+        reason = unusable.get(0, 'it has none')
+        raise EvaluationError(f'no image of {dataset.name} could be used: {reason}')
+    if unusable:
+        text = '%s: skipped %d of %d images that cannot be used'
+        logger.warning(text, dataset.name, len(unusable), len(images))
+    unknown = np.zeros(describer.size, dtype=describer.dtype)
+    descriptors = np.array([unknown if d.descriptor is None else d.descriptor for d in described])
+    frames = tuple(
+        replace(frame, image=functools.partial(_given, descriptors[number], unusable.get(number)))
+        for number, frame in enumerate(dataset)
+    )
+    run = DescribedRun(dataset.name, dataset.odometry, dict(dataset.skipped), frames)
+    run.descriptors = descriptors
+    run.seconds_per_image = float(np.mean([found.seconds for found in described]))
+    return run
+
+
+def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:
+    if error is not None:
+        raise DatasetError(error)
+    return descriptor
 
 
 class Task(NamedTuple):
@@ -80,13 +115,7 @@ def compare(
     out: Path,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """
-    Localize test runs on random parts of a map; returns the rows of `comparison_rows`.
-
-    The folder `out` gets them as JSON, and keeps the trials: a comparison that was interrupted
-    continues. Raises EvaluationError for what is no folder and for test runs without reference or
-    usable images.
-    """
+    """Localize test runs on random parts of a map; `out` keeps the rows, and the trials."""
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:

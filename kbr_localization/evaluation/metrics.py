@@ -118,19 +118,11 @@ def run_metrics(errors: RunErrors) -> Metrics:
     Reduce the errors of a run to the numbers that `kbr evaluate` prints.
 
     A number that does not exist (an infinite median, no covariance, no status) is None.
-    `localized_after_…`: travel and time until the status is first *localized*.
-    `below_1m_after_…`: until the error stays below `LOST_M` for `HOLD_M` metres, or half of the
-    run's travel if that is less; `rmse_once_below_1m_m` and `lost_fraction_once_below_1m` are over
-    all frames from there on. `wrong_called_localized`: fraction of the answers more than `LOST_M`
-    off that were called localized.
-
-    `coverage_…`: fraction of the estimates whose truth lies inside of their own k sigma region,
-    which holds as much probability as k standard deviations of one Gaussian variable (68.3, 95.4,
-    99.7%): an ellipse for the position, an interval for the heading (`heading_coverage_…`);
-    `coverage_frames` counts those with a known covariance. `sharpness`: mean stated standard
-    deviation of the position over the mean error of these frames, since any covariance that is
-    wide enough covers: 1.13 where errors are Gaussian, as stated and as large in all directions,
-    up to 1.25 along one line.
+    `…_once_below_1m`: over all frames from `below_1m_from` on. `wrong_called_localized`: fraction
+    of the answers more than `LOST_M` off that were called localized. `coverage_…`: fraction of the
+    truths inside of the k sigma region of their estimates, over `coverage_frames`. `sharpness`:
+    mean stated deviation over mean error, since any covariance that is wide enough covers: 1.13
+    where errors are Gaussian, as stated and as large in all directions, 1.25 along one line.
     """
     metrics: Metrics = {
         'frames': int(errors.position_m.size),

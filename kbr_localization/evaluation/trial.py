@@ -1,10 +1,4 @@
-"""
-Will it work on this robot? One drive, split into a map and a test: `kbr try`.
-
-What a drive shows first becomes the map; the stretch in which it comes back to mapped places is
-localized on it. The poses are the known ones or, for a drive without, those that its own odometry
-and loop closures give over all of it.
-"""
+"""Will it work on this robot? One drive, split into a map and a test: `kbr try`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -62,12 +56,7 @@ LOOKS: dict[str, tuple[str, Callable[[FloatArray], Any], str]] = {
 
 
 def try_drives(drives: Sequence[Dataset]) -> tuple[Values, Values, Trajectory]:
-    """
-    Map what a drive shows first and localize the rest, or of two drives map one, localize one.
-
-    Returns figures by name, with all of `run_metrics`, what the page shows, and the trajectory.
-    Raises EvaluationError for a drive that stands or never comes back to a place that it showed.
-    """
+    """Map a part of a drive and localize the rest, or two drives: figures, page, trajectory."""
     for drive in drives:
         if (way := _metres(drive)) < STANDS_M:
             raise EvaluationError(
@@ -287,12 +276,7 @@ def _shown(
 
 
 def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Trajectory) -> str:
-    """
-    Say why less than half of a run was localized: its odometry stands or is of a wrong kind.
-
-    The odometry is compared with the known poses of frames a metre apart or, for want of them,
-    with the poses of the map images that are most similar. Empty where half or more was localized.
-    """
+    """Say why less than half of a run was localized: its odometry stands or is of a wrong kind."""
     count = trajectory.statuses.count('localized')
     if 2 * count >= len(trajectory):
         return ''
@@ -380,12 +364,7 @@ def spread_out(places: FloatArray) -> FloatArray:
 
 
 def verdict(summary: Values) -> str:
-    """
-    Say in a sentence whether it works.
-
-    Yes: no answer called localized was more than `LOST_M` off, and 80% of the frames or more were
-    localized. Not yet: less than half were, or more than 5% of these answers were so far off.
-    """
+    """Say in a sentence whether it works: yes, partly or not yet."""
     called, wrong = summary['called_localized'], summary['called_localized_1m_off']
     if not called:
         return 'Not yet: the robot was never localized.'

@@ -1,10 +1,4 @@
-"""
-Trajectories as TUM files: `seconds x y z qx qy qz qw`, what `evo_ape` and its kin read.
-
-Stamps are written and read as text with nine decimals: a floating-point number of seconds since
-1970 would be wrong by some hundred nanoseconds. Covariance, confidence, status and time of each
-frame, for which TUM has no room, are in a CSV file beside it: run.csv of run.tum.
-"""
+"""Trajectories as TUM files, with covariance, status and time in a CSV file beside them."""
 
 import csv
 import dataclasses

@@ -1,11 +1,4 @@
-"""
-Choose parameters by cross-validation over whole runs ([MbKSR] section 6.3 does it on a grid).
-
-A random search: candidates near the best so far localize every run on a map of the others, and
-the best are scored once more, with other starts and random numbers, against the defaults. Images
-enter through their kernel alone, which does not depend on what is tuned: the Gram matrix of all
-images is computed once, and the image of a frame is from then on its row number.
-"""
+"""Choose parameters by a random search, cross-validated over whole runs ([MbKSR] 6.3)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -162,12 +155,7 @@ def propose(ranges: Ranges, parent: Values, number: int, rng: np.random.Generato
 def make_folds(
     kernel_map: KernelMap, datasets: Sequence[Dataset], sizes: Sequence[int], seed: int = 0
 ) -> list[Fold]:
-    """
-    Leave each run out, or each half of a single one: maps of the rest in several sizes, and it.
-
-    `kernel_map` holds all images of the datasets. Frames have a reference where the other runs
-    went: elsewhere nobody could know the answer. Raises EvaluationError when that is too little.
-    """
+    """Leave each run, or each half of one, out: maps of the rest in several sizes, and it."""
     at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
     known = _on_row_numbers(kernel_map)
     stamps, poses, owner = known.stamps_ns, known.poses, known.run_index

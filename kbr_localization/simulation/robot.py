@@ -24,13 +24,7 @@ LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 @dataclass(frozen=True)
 class RobotCamera:
-    """
-    A camera on a robot: how it is mounted, what its lens and its sensor do to the image.
-
-    Gain, gamma and noise multiply the values of the light; the defaults change nothing. The
-    pitch is rendered to first order, as a shift of the horizon: it is for a camera that was
-    mounted carelessly, not for one that looks down.
-    """
+    """How a camera is mounted, and factors on the light; its pitch shifts the horizon."""
 
     height: float = 1.0  # metres above the floor
     pitch: float = 0.0  # radians, positive looks down
@@ -70,14 +64,7 @@ class Robot:
 
 
 def random_robot(seed: int | Sequence[int]) -> Robot:
-    """
-    Draw a robot as anybody might have built it.
-
-    Its wheels lie up to 0.3 m ahead of or behind the pose's point and 0.1 m to its side, count
-    metres and turns up to 3% wrong, drift up to 0.03 rad per metre and slip now and then. Its
-    camera is up to 0.15 m higher or lower, 3 degrees out of level and out of line and 5% wider or
-    narrower than the usual one, with random response, blur, noise, falloff and exposure.
-    """
+    """Draw a robot as anybody might have built it: see docs/datasets.md."""
     rng = np.random.default_rng(seed)
     careless = math.radians(3.0)
     camera = RobotCamera(

@@ -1,10 +1,4 @@
-"""
-Rendered runs through a building of look-alike places.
-
-Walls repeat every few metres, corridors and rooms repeat as a whole, the light changes from run
-to run, people walk through the view, the camera blurs and is noisy, the odometry has the errors
-of a real robot. Everything follows from seeds.
-"""
+"""Rendered runs through a building of look-alike places; everything follows from seeds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -197,7 +191,12 @@ class SyntheticRun(Dataset):
         self.odometry = reported_track(truth, config.robot.odometry, rng)
         seconds = len(self.poses) / RATE
         self._people = crowd(building.plan, building.characters, config.people, seconds, rng)
-        self._times_ns = _frame_times(int(moments[-1]), config.frame_rate, rng)
+        count = int(moments[-1] * 1e-9 * config.frame_rate)
+        jitter = np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
+        # whole microseconds, as COLD has them
+        micros = np.rint(((np.arange(count) + 0.5) / config.frame_rate + jitter) * 1e6)
+        times_ns = micros.astype(np.int64) * 1000
+        self._times_ns = times_ns[(times_ns > 0) & (times_ns < moments[-1])]
         self._references = se2.interpolate(moments, self.poses, self._times_ns)
         turns = np.pad(se2.wrap_angle(np.diff(self.poses[:, 2])), 1)
         self._turn_rates = ((turns[:-1] + turns[1:]) * (RATE / 2))[self._times_ns // STEP_NS]
@@ -243,12 +242,3 @@ def write_building(
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
     return [Path(out) / run.name for run in runs]
-
-
-def _frame_times(end: int, rate: float, rng: np.random.Generator) -> se2.StampArray:
-    """Camera times in nanoseconds since the start of a drive until its end."""
-    count = int(end * 1e-9 * rate)
-    times = (np.arange(count) + 0.5) / rate + np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
-    # whole microseconds, as COLD has them
-    times_ns = np.rint(times * 1e6).astype(np.int64) * 1000
-    return np.asarray(times_ns[(times_ns > 0) & (times_ns < end)])
