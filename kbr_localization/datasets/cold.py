@@ -12,7 +12,7 @@ from typing import NamedTuple
 import weakref
 
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
-from kbr_localization.datasets.images import encoded_bytes, ImageFile
+from kbr_localization.datasets.images import encoded_bytes, IMAGE_SUFFIXES, ImageFile
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -32,7 +32,6 @@ import numpy as np
 CAMERAS = ('std_cam', 'omni_cam')
 SUFFIX = '_cam'
 """Ending of the folders of other cameras, too."""
-IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
 PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
 DRAWN = 'robot.json'

@@ -16,6 +16,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 MAX_PIXELS = 1 << 25
 """Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png')
 LARGEST_FILE = 1 << 28
 """Bytes."""
 
@@ -79,21 +80,17 @@ class MessageImage:
         """Decode or convert the message; raises DatasetError."""
         message = self._read()
         if hasattr(message, 'format'):
-            return decode_image(_compressed_bytes(message, self.name), self.name)
+            return decode_image(MessageImage(message, self.name).encoded(), self.name)
         return decode_raw_image(message, self.name)
 
     def encoded(self, quality: int = 95) -> bytes:
         """Return the bytes of a compressed message, else of a new JPEG; raises DatasetError."""
         message = self._read()
         if hasattr(message, 'format'):
-            return _compressed_bytes(message, self.name)
+            # image_transport begins with the raw image's encoding: '16UC1; png compressed'
+            _refuse_measurements(message.format.partition(';')[0].strip(), self.name)
+            return bytes(message.data)
         return encode_jpeg(decode_raw_image(message, self.name), self.name, quality)
-
-
-def _compressed_bytes(message: Any, name: str) -> bytes:
-    # image_transport begins with the encoding of the raw image: '16UC1; png compressed'
-    _refuse_measurements(message.format.partition(';')[0].strip(), name)
-    return bytes(message.data)
 
 
 def check_size(width: int, height: int, name: str) -> None:

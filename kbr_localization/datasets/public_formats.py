@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
-from kbr_localization.datasets.images import ImageFile
+from kbr_localization.datasets.images import IMAGE_SUFFIXES, ImageFile
 from kbr_localization.datasets.odometry_noise import made_odometry
 from kbr_localization.datasets.tables import (
-    checked_rotation,
+    check_rotation,
     FARTHEST_M,
     LEVEL_CAMERA,
     numbers,
@@ -29,7 +29,6 @@ from kbr_localization.files import read_text
 from kbr_localization.trajectory import parse_seconds
 import numpy as np
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png')
 SCENE_IMAGE = '.color.png'
 FOLDER_POSES = ('trajectory.tum', 'groundtruth.tum')
 TRAVERSE_SETTINGS = 'traverse.yaml'
@@ -113,7 +112,7 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
 
 def _camera_pose(data: Any) -> se2.FloatArray:
     matrix = np.reshape(np.array(data, dtype=np.float64), (4, 4))
-    checked_rotation(matrix[:3, :3])
+    check_rotation(matrix[:3, :3])
     if not np.all(np.abs(matrix) < FARTHEST_M):
         raise DatasetError('expected finite numbers')
     return matrix
@@ -151,7 +150,7 @@ def read_kitti(folder: Path, skipped: Skipped) -> Listing:
 def _matrix_pose(words: list[str]) -> se2.FloatArray:
     """Pose (3,) of the 12 numbers of [R t] of a camera, in the axes of a level camera."""
     matrix = np.reshape(numbers(words, 12), (3, 4))
-    checked_rotation(matrix[:, :3])
+    check_rotation(matrix[:, :3])
     position, rotation = LEVEL_CAMERA @ matrix[:, 3], LEVEL_CAMERA @ matrix[:, :3]
     return project_pose(position, rotation, Z_FORWARD)
 

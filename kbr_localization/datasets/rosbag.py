@@ -89,14 +89,10 @@ def read_bag(
     """
     Read a bag of ROS 2 (mcap or sqlite3; a folder, or one file of it) or ROS 1.
 
-    Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
-    for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry. Of several
-    candidates one needs a customary name, and poses in the frame of the odometry are no reference
-    unless chosen; `guess` takes the likeliest in place of a refusal. Without such topics the poses
-    are taken from /tf: odom -> base_link, map -> base_link or map -> odom -> base_link. `sources`
-    says which topics are used, `others` which are not. Times come from the headers. Images are
-    read when asked for; the reference is interpolated to their stamps, None where it is unknown.
-    Raises DatasetError when the bag cannot be read or lacks images or odometry.
+    Topics that are not given are found by their types and, of several, by usual names; poses in
+    the frame of the odometry are no reference unless chosen. `guess` takes the likeliest. Without
+    such topics the poses are taken from /tf. Raises DatasetError when the bag cannot be read or
+    lacks images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
     chosen, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)

@@ -15,7 +15,6 @@ from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import LATEST_S, parse_seconds
 import numpy as np
-from numpy.typing import ArrayLike
 import yaml
 
 # libyaml is faster and bounds the depth
@@ -57,14 +56,12 @@ def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[flo
     ]
 
 
-def checked_rotation(matrix: ArrayLike) -> FloatArray:
-    """Return a rotation matrix (3, 3); raises DatasetError for another matrix."""
-    rotation = np.asarray(matrix, dtype=np.float64)
+def check_rotation(rotation: FloatArray) -> None:
+    """Raise DatasetError for a matrix (3, 3) that is no rotation."""
     with np.errstate(all='ignore'):
         deviation = np.abs(rotation @ rotation.T - np.eye(3)).max()
         if not (deviation < 0.05 and np.linalg.det(rotation) > 0):
             raise DatasetError(f'expected a rotation matrix, got {rotation.tolist()}')
-    return rotation
 
 
 def floor_pose(position: Any, orientation: Any) -> FloatArray:

@@ -69,11 +69,9 @@ def tune(
     """
     Build a map from runs with reference poses, with parameters chosen on these runs.
 
-    Tries so many candidates for each method on maps of `sizes` images, by default
-    `MAX_FOLD_IMAGES`. Finished trials are kept in `journal`, from which a stopped tuner continues.
-    Returns the map, and for each method values, scores (RMSE of
-    capped errors plus fraction of lost frames, in metres), RMSE and fraction lost. Raises MapError
-    when no image can be used, EvaluationError when the runs do not let each other be localized.
+    Finished trials are kept in `journal`, from which a stopped tuner continues. Returns the map,
+    and for each method values, scores (RMSE of capped errors plus fraction of lost frames, in
+    metres), RMSE and fraction lost. Raises MapError and EvaluationError for unsuited runs.
     """
     if unknown := [method for method in methods if method not in TUNED]:
         raise EvaluationError(

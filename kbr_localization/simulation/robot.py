@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 import math
 
-import cv2
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
-from kbr_localization.simulation.light import centred, Pixels, shade
 from kbr_localization.simulation.renderer import Camera, focal_length
 import numpy as np
 
@@ -43,15 +41,6 @@ class RobotCamera:
         # looking down moves the horizon up in the image
         tilt = shake - focal * math.tan(self.pitch)
         return replace(camera, focal=focal, mount=self.height, tilt=tilt)
-
-    def seen_through_lens(self, image: Pixels) -> Pixels:
-        """Blur an image and darken its corners."""
-        if self.blur > 0:
-            image = cv2.GaussianBlur(image, (0, 0), self.blur * image.shape[1] / 640)
-        if self.vignetting > 0:
-            y, x = centred(image.shape)
-            image = shade(image, 1 - self.vignetting * (x**2 + y**2) / 2)
-        return image
 
 
 @dataclass(frozen=True)

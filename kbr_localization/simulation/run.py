@@ -17,6 +17,7 @@ from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan, office
 from kbr_localization.simulation.light import (
+    centred,
     expose,
     FloatGrid,
     Light,
@@ -106,11 +107,12 @@ class SyntheticBuilding:
         put(image, view, items, lit)
         smear = round(abs(turn) * camera.focal)
         image = shade(cv2.blur(image, (smear, 1)) if smear > 1 else image, falloff)
-        image, gain, gamma = (
-            eye.seen_through_lens(image),
-            light.gain * eye.gain,
-            light.gamma * eye.gamma,
-        )
+        if eye.blur > 0:
+            image = cv2.GaussianBlur(image, (0, 0), eye.blur * image.shape[1] / 640)
+        if eye.vignetting > 0:
+            y, x = centred(image.shape)
+            image = shade(image, 1 - eye.vignetting * (x**2 + y**2) / 2)
+        gain, gamma = light.gain * eye.gain, light.gamma * eye.gamma
         if rng is None:
             return expose(image, gain, gamma)
         flicker = math.exp(eye.flicker * rng.normal()) if eye.flicker > 0 else 1.0
