@@ -34,8 +34,12 @@ def new_folder(path: Path | str) -> Iterator[Path]:
             folder.replace(target)
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
-    except OSError as error:
-        raise DatasetError(f'cannot write {target}: {error.strerror or error}') from error
+    except (OSError, DatasetError) as error:
+        # a recording, or a folder in this one, names the hidden folder
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise DatasetError(f'cannot write {target}: {cause.strerror or cause}') from cause
 
 
 def leave_out_image(skipped: Skipped, name: str, error: DatasetError) -> None:
