@@ -195,8 +195,18 @@ class ColdRecording:
         names = [camera.removesuffix(SUFFIX) + SUFFIX for camera in cameras]
         self.cameras = tuple(names) or CAMERAS[:1]
         places, odometry = self.path / PLACES, self.path / ODOMETRY
-        self._check_foreign()
+        if self.path.exists() and not self.path.is_dir():
+            raise DatasetError(f'{self.path} is a file: expected a folder to record into')
+        own = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
         with self._as_dataset_errors():
+            found = sorted(self.path.iterdir()) if self.path.is_dir() else []
+            others = [file for file in found if file.name not in own]
+            taken = [p.name for p in others if not p.is_dir() or any(p.iterdir())]
+            if taken and set(taken) != set(self.cameras):
+                raise DatasetError(
+                    f'{self.path} holds {", ".join(taken)}: give a new folder to record '
+                    f'{", ".join(self.cameras)}, or a run of them to go on with'
+                )
             folders = [self.path / camera for camera in self.cameras]
             for folder in (*folders, places.parent, odometry.parent):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -271,18 +281,6 @@ class ColdRecording:
         self.count += 1
         self.last_image = StampedPose(stamp_ns, reference)
         return self.path / self.cameras[0] / name
-
-    def _check_foreign(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        found = sorted(self.path.iterdir()) if self.path.is_dir() else []
-        own = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
-        taken = [p.name for p in found if p.name not in own and (p.is_file() or any(p.iterdir()))]
-        if taken and set(taken) != set(self.cameras):
-            raise DatasetError(
-                f'{self.path} holds {", ".join(taken)}: give a new folder to record '
-                f'{", ".join(self.cameras)}, or a run of them to go on with'
-            )
 
     @contextmanager
     def _as_dataset_errors(self) -> Iterator[None]:

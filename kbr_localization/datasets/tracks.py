@@ -1,10 +1,4 @@
-"""
-Tracks of poses: from samples as they come, without jumps, and the images that lie within them.
-
-Odometry jumps where a driver is restarted or a pose is sent by mistake. The rule is that of the
-node (`ros.buffers`): a few poses that do not continue the track are left out; more of
-them replace it, and the robot is assumed to have stood still between.
-"""
+"""Tracks of poses without jumps, by the rule of the node (`ros.buffers`), and runs on them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

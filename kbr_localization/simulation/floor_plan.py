@@ -121,11 +121,7 @@ def draw_plan(
     nodes: Sequence[Point] = (),
     blocks: Sequence[Rectangle] = (),
 ) -> FloorPlan:
-    """
-    Draw rooms on solid ground, fill `blocks` again, and join points by straight ways.
-
-    `nodes`: points that come first, in this order; those of the ways follow.
-    """
+    """Draw rooms on solid ground, fill `blocks` again, and join points, `nodes` first, by ways."""
     region = np.full((round(height / CELL) + 2, round(width / CELL) + 2), SOLID, dtype=np.int32)
     lamps = []
     for index, (*rectangle, _, lamp_spacing) in enumerate(rooms):
