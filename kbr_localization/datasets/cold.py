@@ -201,10 +201,10 @@ class ColdRecording:
         with self._as_dataset_errors():
             found = sorted(self.path.iterdir()) if self.path.is_dir() else []
             others = [file for file in found if file.name not in own]
-            taken = [p.name for p in others if not p.is_dir() or any(p.iterdir())]
-            if taken and set(taken) != set(self.cameras):
+            held = [file.name for file in others if not file.is_dir() or any(file.iterdir())]
+            if held and set(held) != set(self.cameras):
                 raise DatasetError(
-                    f'{self.path} holds {", ".join(taken)}: give a new folder to record '
+                    f'{self.path} holds {", ".join(held)}: give a new folder to record '
                     f'{", ".join(self.cameras)}, or a run of them to go on with'
                 )
             folders = [self.path / camera for camera in self.cameras]

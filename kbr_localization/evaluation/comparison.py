@@ -186,14 +186,7 @@ def complete_metrics(errors: RunErrors) -> Metrics:
 
 
 def comparison_rows(tasks: Sequence[Task], found: Sequence[Metrics]) -> list[dict[str, Any]]:
-    """
-    Reduce the trials of every method and size to one row.
-
-    Means over the trials that have a value, and the standard deviation of the RMSE, None of one.
-    A run whose error was never below 1 m enters `lost_fraction_once_below_1m` with 1, and
-    `..._after_...` with its length; `rmse_once_below_1m_m` leaves it out, and `position_median_m`
-    leaves infinite ones out.
-    """
+    """Reduce the trials of a method and size to a row of means over those that have a value."""
     rows = []
     for method, size in dict.fromkeys((task.method, task.size) for task in tasks):
         mine = [m for task, m in zip(tasks, found, strict=True) if task[:2] == (method, size)]

@@ -186,12 +186,7 @@ def _finite(value: np.floating) -> float | None:
 def associate(
     frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float = TOLERANCE_S
 ) -> NDArray[np.int64]:
-    """
-    Find the estimate of every frame: the nearest one in time, at most `tolerance_s` away.
-
-    Shapes: (n,) and increasing (m,) -> (n,) indices into the estimates, -1 where a frame has
-    none. An estimate serves one frame only, the nearest; stamps are integer nanoseconds.
-    """
+    """Index of the estimate nearest in time to each frame, which serves it alone; else -1."""
     found = np.full(frame_stamps_ns.size, -1, dtype=np.int64)
     if not estimate_stamps_ns.size:
         return found

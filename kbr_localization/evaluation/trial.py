@@ -149,12 +149,7 @@ def first_visits(poses: FloatArray) -> NDArray[np.intp]:
 
 
 def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
-    """
-    Find the stretch with the most poses seen before it began, less those that were not.
-
-    `first_seen`: (n,) as `first_visits` has them. Returns its first pose and the one after its
-    last; both are n where nothing is seen twice.
-    """
+    """Find the stretch with most poses seen before it, less others: (n, n) if there is none."""
     count = len(first_seen)
     best, found = 0, (count, count)
     for start in np.unique(np.linspace(0, count - 1, 400).astype(int)).tolist():

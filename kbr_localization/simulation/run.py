@@ -59,12 +59,7 @@ class BuildingConfig:
 
 
 class SyntheticBuilding:
-    """
-    A building that renders on demand.
-
-    `plan`: its floor plan, by default an office of the configured size. `camera`: the pinhole
-    camera of its images. `characters`: the people who walk in it.
-    """
+    """A building that renders on demand, by default an office of the configured size."""
 
     def __init__(
         self, config: BuildingConfig = BuildingConfig(), plan: FloorPlan | None = None
@@ -92,10 +87,8 @@ class SyntheticBuilding:
         """
         Take a picture at a pose (3,) of the camera, which must lie in free space.
 
-        `rng` draws sensor noise and the camera's shaking; without it there is neither. `people`:
-        sprites and the points (2,) where they stand. `turn`: radians turned during the exposure.
-        `eye`: how the camera is mounted and what it does to the image; its yaw is in the pose.
-        Returns uint8 (height, width).
+        `rng` draws sensor noise and the camera's shaking; without it there is neither. `turn`:
+        radians turned during the exposure. `eye`: of the camera, whose yaw is in the pose.
         """
         atlas, grid, falloff = self._scene(light)
         eye = eye or RobotCamera()
