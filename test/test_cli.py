@@ -44,7 +44,6 @@ def test_the_console_script_is_the_module_and_has_the_version_of_the_package():
         (['evaluate', 'nowhere', 'x.tum'], ['no such run: nowhere']),
         (['localize', 'm.h5', 'r', '--out', 't', '--init', 'guess'], ["'guess'"]),
         (['map', 'build', 'r', '--out', 'm.h5', '--max-images', '0'], ['--max-images', '1']),
-        (['tune', 'r', '--out', 'm.h5', '--trials', '9' * 20], ['--trials', '10000']),
     ],
 )
 def test_bad_usage_is_one_line(arguments, fragments):
@@ -54,13 +53,12 @@ def test_bad_usage_is_one_line(arguments, fragments):
 def test_an_input_that_is_none_is_one_line(run_with_truth, tmp_path):
     run, truth = run_with_truth
     (tmp_path / 'bad.tum').write_text('rubbish\n')
-    for arguments, fragments in (
-        ((tmp_path / 'bad.tum',), ('line 1', "'rubbish'")),
-        ((tmp_path / 'no.tum',), ('no.tum: No such file',)),
-        ((tmp_path,), ('Is a directory',)),
-        ((truth, '--cameras', 'std_cam,'), ("--cameras 'std_cam,': expected names",)),
+    for arguments, says in (
+        ((tmp_path / 'bad.tum',), "line 1: expected 8 numbers, got 1: 'rubbish'"),
+        ((tmp_path / 'no.tum',), 'no.tum: No such file'),
+        ((truth, '--cameras', 'std_cam,'), "--cameras 'std_cam,': expected names"),
     ):
-        assert_one_line(invoke('evaluate', run, *arguments), *fragments)
+        assert_one_line(invoke('evaluate', run, *arguments), says)
     assert_one_line(invoke('demo', '--out', tmp_path / 'bad.tum'), 'Not a directory')
 
 
@@ -76,20 +74,14 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(run_with_truth):
     assert (result.returncode, result.stderr) == (1, '')
 
 
-@pytest.mark.parametrize(
-    ('number', 'says'),
-    [(signal.SIGINT, 'kbr: interrupted\n'), (signal.SIGTERM, None), (signal.SIGHUP, None)],
-)
-def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path, number, says):
+def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path):
     command = [*KBR, 'synth', tmp_path / 'building']
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline().startswith('render ')
         assert list(tmp_path.iterdir())
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert says is None or stderr.endswith(says)
-    assert 'Traceback' not in stderr
+    assert process.returncode == 128 + signal.SIGTERM and 'Traceback' not in stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -114,33 +106,29 @@ def test_a_defect_keeps_its_traceback():
         app.run_command(failing(ZeroDivisionError()), [])
 
 
-@pytest.mark.parametrize('module', ['rosbags', 'joblib', 'rclpy'])
+@pytest.mark.parametrize('module', ['rosbags', 'rclpy'])
 def test_a_missing_module_is_told_with_what_installs_it(module, capsys):
     assert app.run_command(failing(ModuleNotFoundError('no', name=module)), []) == 2
     line = capsys.readouterr().err
     assert line.count('\n') == 1 and module in line and 'pip install' in line
 
 
-@pytest.mark.parametrize('text', ['1e-09', '1e12', '+2E-3', '7'])
-def test_numbers_have_exponents_and_words_are_taken_as_they_are_written(text):
-    given = [f'delta={text}', 'vision.blur=1e0', 'odometry_calibration=off']
+def test_numbers_have_exponents_and_words_are_taken_as_they_are_written():
+    given = ['delta=1e-09', 'vision.blur=+2E-1', 'odometry_calibration=off']
     vision, chosen = configurations([*given, 'vision.network_file=off', 'vision.descriptor=onnx'])
-    assert chosen == {'delta': float(text), 'odometry_calibration': 'off'}
-    assert (vision.blur, vision.network_file) == (1.0, 'off')
+    assert chosen == {'delta': 1e-9, 'odometry_calibration': 'off'}
+    assert (vision.blur, vision.network_file) == (0.2, 'off')
 
 
 @pytest.mark.parametrize(
     ('setting', 'says'),
     [
-        ('delta', 'expected NAME=VALUE'),
         ('delta=', 'expected NAME=VALUE'),
         ('delta=nan', "'delta': expected a finite number, got nan"),
-        ('delta=1' + 400 * '0', "'delta': expected a finite number, got inf"),
         ('delta=1e-3m', r"'delta': expected float, got '1e-3m' \(str\)"),
         ('delta=true', r"'delta': expected float, got 'true' \(str\)"),
         ('odometry_calibration=maybe', "expected one of .*, got 'maybe'"),
         ('vision.words=7.5', r"'vision\.words': expected int"),
-        ('vision.word=10', r"'vision\.word': did you mean 'vision\.words'\? .* vision\.blur"),
         ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),
         ('point=10', "'point': did you mean 'points'"),
         ('vision.network_file=x.onnx', 'no effect without vision.descriptor=onnx or learned'),
@@ -203,14 +191,7 @@ def test_names_from_strangers_do_nothing_to_a_terminal(shared_map, tmp_path, cap
 
 
 def test_numbers_have_the_digits_that_a_reader_wants(capsys):
-    written = {
-        0.0: '0.000',
-        0.005: '0.005',
-        -0.001: '-0.001',
-        0.0004: '4.0e-04',
-        12.34567: '12.346',
-    }
-    assert {value: console.format_value(value) for value in written} == written
-    assert console.format_value([None, 3, 'a', 0.5]) == '[-, 3, a, 0.500]'
+    shown = console.format_value([None, 3, 'a', 0.0, -0.001, 0.0004, 12.34567])
+    assert shown == '[-, 3, a, 0.000, -0.001, 4.0e-04, 12.346]'
     console.print_json({'rows': [(1.5, float('nan')), float('inf')]})
     assert json.loads(capsys.readouterr().out) == {'rows': [[1.5, None], None]}

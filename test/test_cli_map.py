@@ -64,16 +64,12 @@ def test_runs_of_the_same_name_stay_apart(tmp_path):
 
 
 def test_the_map_can_be_limited_in_size_and_has_what_is_set(world, tmp_path):
-    chosen = ('image_bandwidth=1', 'odometry_calibration=off', 'vision.words=20')
-    options = [part for setting in chosen for part in ('--set', setting)]
-    for name in ('one.h5', 'two.h5'):
-        limit = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name)
-        done('map', 'build', world / 'train', *limit, *options)
-    one, two = (facts_of(tmp_path / name) for name in ('one.h5', 'two.h5'))
-    assert one['images'] == 7 and one == two
-    assert one['filter']['image_bandwidth'] == 1.0
-    assert one['filter']['odometry_calibration'] == 'off'
-    assert one['descriptor_size'] == 4 * 20
+    options = ('--set', 'image_bandwidth=1', '--set', 'vision.words=20', '--max-images', 7)
+    done('map', 'build', world / 'train', *options, '--out', tmp_path / 'map.h5')
+    facts = facts_of(tmp_path / 'map.h5')
+    assert facts['images'] == 7
+    assert facts['filter']['image_bandwidth'] == 1.0
+    assert facts['descriptor_size'] == 4 * 20
 
 
 def test_fewer_images_are_kept_and_the_loss_is_told(world, tmp_path):
@@ -106,8 +102,6 @@ def test_added_images_are_merged_or_dropped_by_command(world, tmp_path):
     done('map', 'grown', path, '--drop')
     assert path.read_bytes() == before and not beside.exists()
     assert_one_line(invoke('map', 'grown', path), 'nothing was added to')
-    missing = invoke('map', 'grown', tmp_path / 'nowhere.h5')
-    assert_one_line(missing, 'does not exist', '`kbr map build RUN --out')
     path, beside = grown_beside(world, tmp_path)
     assert_one_line(invoke('map', 'grown', path, '--drop', '--merge'), 'expected one of them')
     done('map', 'grown', path, '--merge')
@@ -120,18 +114,12 @@ def test_only_what_was_added_to_the_map_is_merged_or_dropped(world, tmp_path):
     notes.write_text('mine\n')
     KernelMap.load(path).subset(np.arange(3, 20)).save(other)
     damaged.write_bytes(beside.read_bytes()[:-1000])
-    for file, why in (
-        (notes, 'notes.txt'),
-        (damaged, 'damaged.h5'),
-        (other, 'not those of this'),
-        (path, 'the map itself'),
-    ):
+    says = ('notes.txt', 'not those of this', 'damaged.h5', 'the map itself')
+    for file, why in zip((notes, other, damaged, path), says, strict=True):
         before = file.read_bytes()
         for option in ('--drop', '--merge'):
             assert_one_line(invoke('map', 'grown', path, option, '--added', file), why)
         assert file.read_bytes() == before
-    nowhere = invoke('map', 'grown', tmp_path / 'no.h5', '--drop', '--added', beside)
-    assert_one_line(nowhere, 'no.h5 does not exist')
     assert beside.exists() and len(KernelMap.load(path)) == 30
 
 
@@ -224,7 +212,6 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
     [
         ((), 'expected one of --at, --tum, --bag, got none'),
         (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
-        (('--at', '1e30,2,3'), "--at '1e30,2,3': expected SECONDS,X,Y"),
         (('--at', '1,3,nan'), "--at '1,3,nan': expected SECONDS,X,Y"),
         (('--at', '1,2,1e300'), 'metres of at most 1e+07'),
         (('--at', '1,2,3', '--reference-topic', '/known'), 'options of a bag: expected --bag'),

@@ -1,8 +1,10 @@
 """Commands that read runs: localize, evaluate, report, convert, compare; also bad inputs."""
 
+from collections import Counter
 from dataclasses import replace
 import json
 from pathlib import Path
+import re
 import shutil
 
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
@@ -73,26 +75,22 @@ def test_why_nothing_was_localized_is_told(world, run):
     for command in ('localize', 'report'):
         told = done(command, world / 'map.h5', run, '--out', run.parent / 'out.tum').stderr
         assert 'by its odometry the robot stood still' in told
-        assert 'is this a map of that place' not in told
     result = kbr('map', 'build', run, '--out', run.parent / 'map.h5', *FEW_WORDS)
     assert 'of run go 3.8 m away from the first one, but its odometry has 0.0 m' in result.stderr
 
 
-def test_images_of_nothing_are_of_no_map(world, run):
+def test_a_broken_image_is_skipped_and_counted_and_black_ones_are_of_no_map(world, run):
     for picture in pictures(run):
         cv2.imwrite(str(picture), np.zeros((96, 128), np.uint8))
-    told = localize(world, run).stderr
+    pictures(run)[0].write_bytes(b'\xff\xd8 this is no picture')
+    told = done('localize', world / 'map.h5', run, '--out', run.parent / 'out.tum').stderr
+    assert 'skipped: 1 x broken image' in told
+    assert f'left out: broken image {pictures(run)[0]}: expected a whole JPEG' in told
     assert '20 poses, localized at 0 of them (0%)' in told
     assert 'warning: never localized: is this a map of that place' in told
-
-
-def test_a_broken_image_is_skipped_and_counted(world, run):
-    pictures(run)[0].write_bytes(b'\xff\xd8 this is no picture')
-    result = localize(world, run)
-    assert result.returncode == 0, result.stderr
-    assert 'skipped: 1 x broken image' in result.stderr
-    assert f'left out: broken image {pictures(run)[0]}: expected a whole JPEG' in result.stderr
     assert evaluated(run, run.parent / 'out.tum')['frames'] == 20
+    told = done('convert', run, run.parent / 'copy', '--to', 'bag').stderr
+    assert 'skipped: 1 x broken image' in told and '19 frames' in told
 
 
 def test_runs_and_maps_that_cannot_be_used_are_refused(world, run):
@@ -123,7 +121,6 @@ def test_an_output_that_is_an_input_or_cannot_be_written_is_refused(world, run, 
     (bag_file,) = (tmp_path / 'bag').glob('*.mcap')
     odometry = run / 'odom_scans' / 'odom.tdf'
     (run / 'linked.tum').symlink_to(Path(shutil.copy(odometry, tmp_path / 'elsewhere.tum')))
-    (tmp_path / 'link.tum').symlink_to(odometry)
     files = kernel_map, bag_file, odometry, tmp_path / 'elsewhere.tum'
     before = [path.read_bytes() for path in files]
     localized, inside = ('localize', kernel_map, run, '--out'), 'is in the folder of the run'
@@ -136,11 +133,9 @@ def test_an_output_that_is_an_input_or_cannot_be_written_is_refused(world, run, 
         (('map', 'build', bag_file, '--out', bag_file), 'would be overwritten'),
         (('tune', bag_file, '--out', bag_file), 'would be overwritten'),
         ((*localized, run / 'linked.tum'), inside),
-        ((*localized, tmp_path / 'link.tum'), inside),
         ((*reported, odometry), inside),
         ((*localized, ''), 'a folder'),
         ((*localized, '/proc/run.tum'), '/proc'),
-        (('map', 'build', run, '--out', bag_file / 'map.h5'), 'mcap'),
     ):
         result = invoke(*command)
         assert_one_line(result, says)
@@ -172,28 +167,17 @@ def test_a_trajectory_on_a_full_disk_stays_with_its_own_details(world, tmp_path)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_json_is_all_that_stands_on_stdout_and_the_table_shows_the_same(run, estimate):
-    result = evaluated(run, estimate)
+def test_errors_are_printed_as_json_or_a_table_and_frames_without_reference_told(run, estimate):
+    result, dataset = evaluated(run, estimate), open_dataset(run)
     assert result['position_rmse_m'] == pytest.approx(0.3, abs=1e-6)
     assert (result['within_0.25m_2deg'], result['within_0.5m_5deg']) == (0, 1)
     assert (result['frames'], result['coverage_2sigma']) == (20, None)
-    output = done('evaluate', run, estimate).stdout
-    rows = dict(line.split('│') for line in output.splitlines() if '│' in line)
-    numbers = {name.strip(): value.strip() for name, value in rows.items()}
-    assert (numbers['position_rmse_m'], numbers['coverage_2sigma']) == ('0.300', '-')
-
-
-def without_poses(run, numbers, out):
-    """Copy a run whose frames of these numbers have no reference pose."""
-    dataset = open_dataset(run)
-    frames = [replace(f, reference=None) if n in numbers else f for n, f in enumerate(dataset)]
-    write_cold_run(out, frames, dataset.odometry)
-    return out
-
-
-def test_frames_without_a_reference_pose_are_told(run, estimate, tmp_path):
-    some = without_poses(run, (0, 4, 5), tmp_path / 'some')
-    result = done('evaluate', some, estimate, '--json')
+    table = done('evaluate', run, estimate).stdout
+    for name, value in (('position_rmse_m', '0.300'), ('coverage_2sigma', '-')):
+        assert re.search(rf'{name} +│ +{value} *\n', table)
+    some = [replace(f, reference=None) if n in (0, 4, 5) else f for n, f in enumerate(dataset)]
+    write_cold_run(run.parent / 'some', some, dataset.odometry)
+    result = done('evaluate', run.parent / 'some', estimate, '--json')
     assert '3 of 20 frames have no reference pose' in result.stderr
     assert json.loads(result.stdout)['frames'] == 17
 
@@ -210,24 +194,23 @@ def test_the_tolerance_decides_which_stamps_belong_together(run, tmp_path):
 
 def test_page_and_recording_are_written(world, tmp_path):
     pytest.importorskip('rerun', reason='rerun-sdk is not installed')
+    from rerun.chunk import RrdReader
+
     out, recording = tmp_path / 'new' / 'page.html', tmp_path / 'run.rrd'
     given = ('report', world / 'map.h5', world / 'test', '--method', 'nearest', '--out')
     result = done(*given, out, '--rerun', recording)
     assert 'page.html' in result.stderr and 'run.rrd' in result.stderr
     assert '<title>kbr report</title>' in out.read_text()
-    assert recording.stat().st_size > 10_000
-    refused = invoke(*given, out, '--rerun', out)
-    assert_one_line(refused, 'page.html: is the file of the page')
+    rows = Counter()
+    for chunk in RrdReader(recording).stream():
+        rows[chunk.entity_path] += chunk.num_rows
+    for path in ('pose', 'belief', 'confidence', 'error/position_m', 'images/match'):
+        assert rows[f'/plan/{path}'] + rows[f'/{path}'] == 20
+    assert_one_line(invoke(*given, out, '--rerun', out), 'page.html: is the file of the page')
     for options in (('--rerun', 'x.rrd'), ('--set', 'delta=0.1'), ('--cameras', 'std_cam')):
         alone = ('report', world / 'map.h5', '--out', tmp_path / 'page.html', *options)
         assert_one_line(invoke(*alone), 'options of a run: expected RUN after MAP')
     assert not (tmp_path / 'page.html').exists()
-
-
-def test_broken_images_are_left_out_of_a_conversion_and_counted(run, tmp_path):
-    pictures(run)[0].write_bytes(b'')
-    told = done('convert', run, tmp_path / 'out', '--to', 'bag').stderr
-    assert 'skipped: 1 x broken image' in told and '19 frames' in told
 
 
 def test_a_run_becomes_a_bag_that_is_the_same_run(world, tmp_path):
@@ -237,17 +220,14 @@ def test_a_run_becomes_a_bag_that_is_the_same_run(world, tmp_path):
         done('localize', world / 'map.h5', run, '--out', out, '--method', 'nearest')
     assert tracks[0].read_text() == tracks[1].read_text()
     assert evaluated(world / 'test', tracks[1]) == evaluated(copy, tracks[1])
-    words = ('convert', world / 'test', tmp_path / 'out', '--to', 'cold', '--storage', 'mcap')
-    assert_one_line(invoke(*words), '--storage mcap: expected --to bag')
-    assert not (tmp_path / 'out').exists()
-
-
-MADE = 'odometry made from the truth'
-
-
-def made(*command):
-    """Return how often a command told that the odometry was made."""
-    return sum(MADE in line for line in done(*command).stderr.splitlines())
+    two = write_euroc(tmp_path / 'two', ('cam0', 'cam1'))
+    for run, options, says in (
+        (copy, ('--storage', 'mcap'), '--storage mcap: expected --to bag'),
+        (two, ('--cameras', 'cam0,cam1'), 'expected one camera, got cam0, cam1'),
+    ):
+        result = invoke('convert', run, tmp_path / 'out', '--to', 'cold', *options)
+        assert result.returncode == 2 and says in result.stderr
+        assert not (tmp_path / 'out').exists()
 
 
 def test_every_command_takes_traverses_and_says_what_was_made(tmp_path):
@@ -257,16 +237,10 @@ def test_every_command_takes_traverses_and_says_what_was_made(tmp_path):
         cv2.imwrite(str(run / f'{place:03d}.png'), wall_image(0.4 * place))
     result = invoke('map', 'build', run, '--out', built)
     assert_one_line(result, 'expected --spacing METRES', 'traverse.yaml')
-    assert made('map', 'build', run, '--out', built, *FEW_WORDS, '--spacing', 0.4) == 1
-    assert made('report', built, run, '--out', page, '--spacing', 0.4) == 1
-    assert MADE in page.read_text()
-
-
-def test_several_cameras_do_not_fit_the_cold_format(tmp_path):
-    run, out = write_euroc(tmp_path / 'two', ('cam0', 'cam1')), tmp_path / 'none'
-    result = invoke('convert', run, out, '--to', 'cold', '--cameras', 'cam0,cam1')
-    assert result.returncode == 2 and 'expected one camera, got cam0, cam1' in result.stderr
-    assert not out.exists()
+    build, report = ('map', 'build', run, *FEW_WORDS, '--out', built), ('report', built, run)
+    for command in (build, (*report, '--out', page)):
+        assert done(*command, '--spacing', 0.4).stderr.count('odometry made from the truth') == 1
+    assert 'odometry made from the truth' in page.read_text()
 
 
 IMAGES = images(shape=(64, 80))
@@ -317,14 +291,11 @@ def test_known_poses_that_come_too_seldom_or_of_another_clock_are_told(tmp_path)
 
 def test_a_comparison_prints_its_rows(world, tmp_path):
     given = ('--test', world / 'test', '--trials', '2', '--methods', 'nearest', '--jobs', '1')
-    trained = done(
-        'compare', '--train', world / 'train', world / 'test', *given, '--sizes', '5,10',
-        '--out', tmp_path / 'out', *FEW_WORDS,
-    )  # fmt: skip
+    given += ('--sizes', '5,10', '--out', tmp_path / 'out', *FEW_WORDS)
+    trained = done('compare', '--train', world / 'train', world / 'test', *given)
     rows = json.loads((tmp_path / 'out' / 'rows.json').read_text())
     assert [(row['size'], row['trials']) for row in rows] == [(5, 2), (10, 2)]
     assert [line.split()[0] for line in trained.stdout.splitlines()[2:]] == ['nearest', 'nearest']
-    assert all(row['position_rmse_m_sd'] >= 0.0 for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +304,6 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
         (('--sizes', '500'), ['size 500', '30 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
-        (('--trials', '0'), ['--trials']),
         (('--set', 'delta=0.1'), ['--map takes a finished map']),
     ],
 )
@@ -341,14 +311,15 @@ def test_a_comparison_that_cannot_be_made_is_one_line(world, tmp_path, options, 
     given = ('compare', '--map', world / 'map.h5', '--test', world / 'test', '--out')
     assert_one_line(invoke(*given, tmp_path / 'out', *options), *fragments)
     assert not (tmp_path / 'out').exists()
-    result = invoke(*given, world / 'map.h5', '--sizes', '5', '--methods', 'nearest')
-    assert_one_line(result, 'map.h5 is a file: expected a folder')
 
 
-def test_a_comparison_needs_a_map_and_ground_truth(world, run, tmp_path):
-    given = ('compare', '--sizes', '5', '--methods', 'nearest', '--out', tmp_path / 'out')
-    assert_one_line(invoke(*given, '--test', run), '--train', '--map')
-    unknown = without_poses(run, range(20), tmp_path / 'c')
-    result = invoke(*given, '--map', world / 'map.h5', '--test', unknown)
-    assert_one_line(result, 'c has no reference poses')
+def test_a_comparison_needs_a_map_ground_truth_and_a_folder(world, run, tmp_path):
+    given = ('compare', '--sizes', '5', '--methods', 'nearest', '--out')
+    assert_one_line(invoke(*given, tmp_path / 'out', '--test', run), '--train', '--map')
+    given = (*given[:-1], '--map', world / 'map.h5', '--test')
+    assert_one_line(invoke(*given, run, '--out', world / 'map.h5'), 'map.h5 is a file: expected a')
+    unknown, dataset = tmp_path / 'unknown', open_dataset(run)
+    write_cold_run(unknown, [replace(f, reference=None) for f in dataset], dataset.odometry)
+    result = invoke(*given, unknown, '--out', tmp_path / 'out')
+    assert_one_line(result, 'unknown has no reference poses')
     assert not (tmp_path / 'out').exists()

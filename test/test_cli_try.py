@@ -3,12 +3,11 @@
 import json
 
 from bag_helpers import bag, drive, images, SECOND, write_messages
-from command import assert_one_line, invoke
+from command import assert_one_line, done, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation import trial
-from kbr_localization.evaluation.report import PLACE
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.trajectory import Trajectory
@@ -28,8 +27,7 @@ def ring(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def tried(ring):
-    result = invoke('try', ring / 'run', '--out', ring / 'try/report.html', '--json')
-    assert result.returncode == 0, result.stderr
+    result = done('try', ring / 'run', '--out', ring / 'try/report.html', '--json')
     return json.loads(result.stdout), result.stderr
 
 
@@ -39,9 +37,8 @@ def ring_map():
 
 
 def page_of(path):
-    before, _, after = path.read_text().partition('<script type="application/json" id="data">')
-    assert before and PLACE not in after
-    return json.loads(after.partition('</script>')[0])
+    data = path.read_text().partition('<script type="application/json" id="data">')[2]
+    return json.loads(data.partition('</script>')[0])
 
 
 def test_the_figures_are_those_of_the_single_commands(ring, tried):
@@ -53,12 +50,9 @@ def test_the_figures_are_those_of_the_single_commands(ring, tried):
     parts = trial.part_of(whole, frames[:cut]), trial.part_of(whole, frames[cut:end])
     for name, part in zip(('map', 'test'), parts, strict=True):
         write_cold_run(ring / name, part, part.odometry)
-    for command in (
-        ('map', 'build', ring / 'map', '--out', ring / 'map.h5'),
-        ('localize', ring / 'map.h5', ring / 'test', '--out', ring / 'test.tum'),
-    ):
-        assert invoke(*command).returncode == 0
-    result = invoke('evaluate', ring / 'test', ring / 'test.tum', '--json')
+    done('map', 'build', ring / 'map', '--out', ring / 'map.h5')
+    done('localize', ring / 'map.h5', ring / 'test', '--out', ring / 'test.tum')
+    result = done('evaluate', ring / 'test', ring / 'test.tum', '--json')
     expected = json.loads(result.stdout)
     assert len(KernelMap.load(ring / 'map.h5')) == cut
     assert {name: found[name] for name in expected} == pytest.approx(expected)
@@ -85,11 +79,10 @@ def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
 def test_without_known_poses_the_drive_itself_gives_them(tmp_path):
     run = RingRun(metres=1.6 * ROUND)
     write_cold_run(tmp_path / 'run', run, run.odometry, notes=['its poses are unknown'])
-    result = invoke('try', tmp_path / 'run', '--out', tmp_path / 'r.html', '--json')
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    page = tmp_path / 'r.html'
+    found = json.loads(done('try', tmp_path / 'run', '--out', page, '--json').stdout)
     assert found['position_median_m'] < 0.5 and found['localized'] > 0.3
-    assert 'against the pose graph of all that was' in page_of(tmp_path / 'r.html')['subtitle']
+    assert 'against the pose graph of all that was' in page_of(page)['subtitle']
 
 
 def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
@@ -104,17 +97,14 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
     told = result.stdout.splitlines()
     assert told[0].startswith(('Yes: ', 'Partly: ', 'Not yet: '))
     assert f'{drives[1]} on a map of {drives[0]}' in told[1]
-    result = invoke('try', drives[0], '--twice', drives[1], *out, '--json')
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = json.loads(done('try', drives[0], '--twice', drives[1], *out, '--json').stdout)
     assert found['test_frames'] == len(second) and found['position_median_m'] < 0.3
     # both are looked at, and nothing is said of a part of the drive
     page = page_of(tmp_path / 'r.html')
     assert 'the test (another drive)' in page['subtitle'] and found['test_of_drive'] is None
     assert {'Stamps of run', 'Images of second'} <= set(page['facts'])
     assert page['facts']['Stamps of run'] == page['facts']['Stamps of second']
-    names = [name for name, _, _ in page['tiles']]
-    assert [line.split('│')[0].strip() for line in told[3:]] == names and len(names) == 8
+    assert [line.split('│')[0].strip() for line in told[3:]] == [t[0] for t in page['tiles']]
 
 
 NONE = 'no answer called localized was more than 1 m off; localized in'
@@ -144,15 +134,11 @@ def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):
     straight = write_tiny_cold_run(tmp_path / 'straight', frames=40)
     standing = RingRun(metres=0.3, known=(0.0, 0.0, 0.0))
     write_cold_run(tmp_path / 'standing', standing, standing.odometry)
-    bag(tmp_path / 'blind', drive())
-    bag(tmp_path / 'lame', images())
     (file,) = bag(tmp_path / 'cut', drive(), images()).glob('*.mcap')
     file.write_bytes(file.read_bytes()[:-600])
     for name, says in (
         (straight, 'no place is passed twice in the same direction'),
         ('standing', 'by its odometry the robot stands: 0.00 m of way'),
-        ('blind', 'no images in bag'),
-        ('lame', 'no odometry in bag'),
         ('cut', '`mcap recover`'),
     ):
         result = invoke('try', tmp_path / name, '--out', tmp_path / 'out/report.html')
@@ -210,15 +196,6 @@ def test_images_and_odometry_that_contradict_each_other_are_told(ring_map, tmp_p
     assert (errors['wrong_called_localized'] or 0.0) < 0.1
 
 
-def test_an_interrupt_leaves_nothing(ring, tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(trial, 'build_map', interrupted)
-    result = invoke('try', ring / 'run', '--out', tmp_path / 'out/report.html')
-    assert (result.returncode, list(tmp_path.iterdir())) == (130, [])
-
-
 def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
     depth = images(3, '/depth/image_raw')
     topics = (drive(), drive(topic='/wheels'), images(3, '/front/color'), depth)
@@ -230,12 +207,18 @@ def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
     np.testing.assert_allclose(open_dataset(path).lateness_s, 0.25)
 
 
+def test_a_robot_has_come_back_when_it_was_away():
+    out = np.column_stack([np.arange(0, 8, 0.5), np.zeros((16, 2))])
+    stands = np.tile(out[-1], (4, 1))
+    turned = out[::-1] + np.array([0.0, 0.0, np.pi])
+    seen = trial.first_visits(np.concatenate([out, stands, turned, out]))
+    assert (seen[:36] == 52).all() and seen[36:].tolist()[:4] == [0, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ('first_seen', 'stretch'),
     [
-        ([8, 8, 8, 8, 0, 1, 2, 3], (4, 8)),
         ([9, 9, 9, 0, 1, 2, 9, 9, 9], (3, 6)),
-        ([4, 4, 4, 4], (4, 4)),
         # what was not seen before counts against a stretch
         ([10, 10, 10, 10, 0, 1, 10, 10, 2, 3], (4, 6)),
         # a stretch that only comes back to itself is no test of what was mapped before it
@@ -244,21 +227,3 @@ def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
 )
 def test_the_test_is_the_stretch_with_most_frames_at_mapped_places(first_seen, stretch):
     assert trial.best_stretch(np.array(first_seen)) == stretch
-
-
-def test_the_places_of_an_advice_are_marked_all_over_it():
-    line = np.column_stack([np.arange(0.0, 200.0), np.zeros((200, 2))])
-    line[3] = np.nan
-    marks = trial.spread_out(line)[:, 0]
-    assert len(marks) == 8 and marks[0] == 0.0 and marks[-1] > 150.0
-    assert np.diff(marks).min() >= 5.0 and np.diff(marks).max() < 60.0
-    assert trial.spread_out(line[:4]).tolist() == [[0.0, 0.0]]
-    assert len(trial.spread_out(line[3:4])) == 0
-
-
-def test_a_robot_has_come_back_when_it_was_away():
-    out = np.column_stack([np.arange(0, 8, 0.5), np.zeros((16, 2))])
-    stands = np.tile(out[-1], (4, 1))
-    turned = out[::-1] + np.array([0.0, 0.0, np.pi])
-    seen = trial.first_visits(np.concatenate([out, stands, turned, out]))
-    assert (seen[:36] == 52).all() and seen[36:].tolist()[:4] == [0, 0, 0, 1]

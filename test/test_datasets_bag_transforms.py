@@ -30,31 +30,26 @@ OF_R1 = (
 
 
 @pytest.mark.parametrize(
-    ('sent', 'way'),
+    ('sent', 'wheels', 'way'),
     [
-        ((drive(), *OVER_ODOM), 'map -> odom -> base'),
+        ((drive(), *OVER_ODOM), '/odom', 'map -> odom -> base'),
         # messages of odometry stand for a transform that is not sent
-        ((drive(), OVER_ODOM[0]), 'map -> odom -> base'),
-        ((BASE, *FIXED), 'map -> odom -> base_footprint'),
-        (OF_R1, 'map -> r1/odom -> r1/base_link'),
+        ((drive(), OVER_ODOM[0]), '/odom', 'map -> odom -> base'),
+        ((BASE, *FIXED), '/tf (odom -> base_footprint)', 'map -> odom -> base_footprint'),
+        (OF_R1, '/tf (r1/odom -> r1/base_link)', 'map -> r1/odom -> r1/base_link'),
     ],
 )
-def test_the_way_from_the_map_to_the_base_is_the_reference(tmp_path, sent, way):
+def test_the_way_from_the_map_to_the_base_is_the_reference(tmp_path, sent, wheels, way):
     run = open_dataset(bag(tmp_path / 'bag', images(), *sent))
-    assert (run.sources[2], run.reference_frame) == (f'reference poses on /tf ({way})', 'map')
+    assert run.sources[1:] == (f'odometry on {wheels}', f'reference poses on /tf ({way})')
+    assert run.reference_frame == 'map'
     known = [frame for frame in run if frame.reference is not None]
     assert known
     for frame in known:
         moved = [0.5 * (frame.stamp_ns - SECOND) / SECOND, 0.0, 0.0]
+        np.testing.assert_allclose(frame.odometry, moved, atol=1e-9)
         expected = se2.compose(CORRECTION, moved)
         np.testing.assert_allclose(frame.reference, expected, atol=1e-9)
-
-
-def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
-    way = transforms('odom', 'base', DRIVEN, start=-100_000_000)
-    late = [(topic, message, max(at, 0)) for topic, message, at in way]
-    run = open_dataset(bag(tmp_path / 'bag', images(1), late))
-    assert run.odometry.stamps_ns[0] == 0
 
 
 def test_transforms_that_were_sent_before_the_clock_of_a_simulation_came_are_left_out(tmp_path):
@@ -65,16 +60,6 @@ def test_transforms_that_were_sent_before_the_clock_of_a_simulation_came_are_lef
     run = open_dataset(bag(tmp_path / 'bag', images(1), laser, late))
     assert run.odometry.stamps_ns[[0, -1]].tolist() == [SECOND, 5 * SECOND]
     np.testing.assert_allclose(run[0].odometry, [0.5, 0, 0], atol=1e-9)
-
-
-def test_without_an_odometry_topic_transforms_are_the_odometry(tmp_path):
-    straight = transforms('map', 'base_link', [CORRECTION] * 2, every=3 * SECOND)
-    run = open_dataset(bag(tmp_path / 'bag', images(), BASE, straight))
-    assert run.sources[1:] == (
-        'odometry on /tf (odom -> base_footprint)', 'reference poses on /tf (map -> base_link)',
-    )  # fmt: skip
-    np.testing.assert_allclose(run[0].odometry, [0.5, 0, 0], atol=1e-9)
-    np.testing.assert_allclose(run[0].reference, CORRECTION, atol=1e-9)
 
 
 def test_a_topic_of_poses_is_preferred_unless_tf_is_asked_for(tmp_path):

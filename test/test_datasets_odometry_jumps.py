@@ -2,23 +2,19 @@
 
 from contextlib import nullcontext
 
-from bag_helpers import bag, drive, image, images, odometry
+from bag_helpers import bag, drive, image, images, odometry, SECOND
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.tracks import (
-    refuse_repeated_times,
-    without_jumps,
-)
+from kbr_localization.datasets.tracks import refuse_repeated_times, without_jumps
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.trajectories import odometry_leaps
 from kbr_localization.ros.buffers import Added, OdometryBuffer
 import numpy as np
 import pytest
 
-SECOND = 10**9
 HALF = 100
 """Of the 200 poses of a track."""
 
@@ -38,11 +34,6 @@ def restarted(track, origin=(0.0, 0.0, 0.0)):
     moved = se2.between(np.broadcast_to(poses[HALF], (HALF, 3)), poses[HALF:])
     poses[HALF:] = se2.compose(np.array(origin), moved)
     return OdometryTrack(track.stamps_ns, poses)
-
-
-def stamp_ns(sent):
-    stamp = sent[1].header.stamp
-    return stamp.sec * SECOND + stamp.nanosec
 
 
 def increments(track):

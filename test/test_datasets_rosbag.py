@@ -1,7 +1,6 @@
 """Bags: what is read of them, chosen, skipped and refused, and what is written."""
 
 import contextlib
-from dataclasses import replace
 import os
 import pickle
 import shutil
@@ -32,8 +31,6 @@ import numpy as np
 import pytest
 from rosbags.rosbag2 import Reader
 import yaml
-
-GREY = textured_image(3, (6, 8))
 
 
 @pytest.fixture
@@ -67,27 +64,22 @@ def sqlite_bag(tmp_path):
     return bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
 
 
-@pytest.mark.parametrize('storage', STORAGES)
-@pytest.mark.parametrize('colour', [False, True])
-def test_a_cold_run_survives_the_way_through_a_bag(tmp_path, storage, colour):
+@pytest.mark.parametrize(('storage', 'colour'), [('mcap', True), ('sqlite3', False)])
+def test_a_cold_run_survives_the_way_through_a_bag_or_one_file_of_it(tmp_path, storage, colour):
     path = write_tiny_cold_run(tmp_path / 'cold', frames=4, shape=(48, 64), colour=colour)
     original = open_dataset(path)
     assert write_bag(original, tmp_path / 'bag', storage) == {}
-    run = open_dataset(tmp_path / 'bag')
+    with pytest.raises(DatasetError, match='exists already'):
+        write_bag(original, tmp_path / 'bag')
+    run, file = open_dataset(tmp_path / 'bag'), storage_file(tmp_path / 'bag')
     assert (run.name, run.skipped) == ('bag', {})
     assert_same_frames(run, original)
     assert run[2].image.encoded() == original[2].image.encoded()
     np.testing.assert_array_equal(run.odometry.stamps_ns, original.odometry.stamps_ns)
     np.testing.assert_allclose(run.odometry.poses, original.odometry.poses, atol=1e-9)
-
-
-@pytest.mark.parametrize('storage', STORAGES)
-def test_one_file_of_a_bag_is_enough(cold, tmp_path, storage):
-    write_bag(cold, tmp_path / 'bag', storage)
-    file = storage_file(tmp_path / 'bag')
-    assert_same_frames(open_dataset(file), cold)
+    assert_same_frames(open_dataset(file), original)
     (tmp_path / 'bag' / 'metadata.yaml').unlink()
-    assert_same_frames(open_dataset(tmp_path / 'bag'), cold)
+    assert_same_frames(open_dataset(tmp_path / 'bag'), original)
     shutil.copy(file, file.with_name('second' + file.suffix))
     with pytest.raises(DatasetError, match=r'no metadata.yaml in .* and 2 storage files'):
         open_dataset(tmp_path / 'bag')
@@ -116,13 +108,11 @@ BOMB = f'a: &a [{"x," * 20_000}]\n' + ''.join(
 @pytest.mark.parametrize(
     ('change', 'why'),
     [
-        *((lambda _, text=text: text, '') for text in (
-            'a: ' + '[' * 5000, '{', '', '- 1', '\0', 'rosbag2_bagfile_information: {version: 99}'
-        )),
+        (lambda _: 'rosbag2_bagfile_information: {version: 99}', ''),
         (lambda whole: BOMB + whole.replace("_format: ''", '_format: *e'), 'at most 300,000'),
         (lambda whole: f'{whole}more: [{"{}," * 300_000}]', 'at most 300,000'),
     ],
-)  # fmt: skip
+)
 def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, change, why):
     write_bag(cold, tmp_path / 'bag')
     file = tmp_path / 'bag' / 'metadata.yaml'
@@ -130,16 +120,6 @@ def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, cha
     with pytest.raises(DatasetError, match=f'cannot read bag .*{why}') as caught:
         open_dataset(tmp_path / 'bag')
     assert '\n' not in str(caught.value) and len(str(caught.value)) < 1000
-
-
-def test_raw_images_of_a_bag_keep_padding_and_byte_order(tmp_path):
-    padded = image(2 * SECOND, np.hstack([GREY, np.full((6, 4), 255, np.uint8)]))
-    padded.width = 8
-    wide = image(3 * SECOND, (GREY.astype(np.uint16) << 8 | 5).astype('>u2'), 'mono16')
-    wide.is_bigendian = 1
-    sent = [('/image', padded, None), ('/image', wide, None)]
-    for frame in open_dataset(bag(tmp_path / 'bag', drive(), sent)):
-        np.testing.assert_array_equal(frame.load_image(), GREY)
 
 
 def test_a_bag_without_images_or_odometry(tmp_path):
@@ -160,9 +140,7 @@ def test_two_times_in_one_bag_are_told(tmp_path):
         open_dataset(write_messages(tmp_path / 'bag', again))
 
 
-def test_a_missing_or_foreign_bag(tmp_path):
-    with pytest.raises(DatasetError, match='no such run'):
-        open_dataset(tmp_path / 'nothing')
+def test_a_file_that_is_no_bag(tmp_path):
     for name in ('a.mcap', 'a.db3', 'a.bag'):
         (tmp_path / name).write_bytes(b'no bag at all' * 100)
         with pytest.raises(DatasetError, match='cannot read bag'):
@@ -188,16 +166,6 @@ def test_messages_in_the_log_of_a_database_are_not_passed_over(sqlite_bag, tmp_p
     assert counts[0] == counts[1]
 
 
-def test_types_without_msg_in_their_names_are_known(sqlite_bag):
-    with database(storage_file(sqlite_bag)) as execute:
-        execute("UPDATE topics SET type = replace(type, '/msg/', '/')")
-    metadata = sqlite_bag / 'metadata.yaml'
-    metadata.write_text(metadata.read_text().replace('/msg/', '/'))
-    for run in map(open_dataset, (sqlite_bag, storage_file(sqlite_bag))):
-        assert (len(run), run.skipped) == (3, {})
-        assert run[1].load_image().shape == (8, 10)
-
-
 @pytest.mark.parametrize(
     'change', ["data = x'0001'", "data = 'text'", 'data = 7', "timestamp = 'soon'", 'topic_id = 9']
 )
@@ -213,18 +181,7 @@ def test_a_message_that_cannot_be_read_is_skipped_and_counted(sqlite_bag, change
     assert all(reason.startswith(why) for reason in run.skipped)
 
 
-def test_topics_of_one_name_are_told_apart_by_their_types(tmp_path):
-    sent = [*drive(), *images(), ('/pose', pose_stamped(2 * SECOND, 7.0), None)]
-    path = bag(tmp_path / 'bag', sent, storage='sqlite3')
-    with database(storage_file(path)) as execute:
-        execute("UPDATE topics SET name = '/odom' WHERE name = '/pose'")
-    run = open_dataset(storage_file(path))
-    assert run.sources[1:] == ('odometry on /odom', 'reference poses on /odom (frame map)')
-
-
 LEFT_RIGHT = (drive(), images(2, '/left'), images(3, '/right'))
-
-
 GOALS = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
 TRUTH, IMAGES = drive(topic='/ground_truth', frame='world'), images(2)
 
@@ -237,23 +194,15 @@ def two(first, second):
 @pytest.mark.parametrize(
     ('sent', 'chosen', 'wheels', 'reference'),
     [
-        (LEFT_RIGHT, {'cameras': ['/left']}, '/odom', 'no reference poses'),
         (LEFT_RIGHT, {'cameras': ['right']}, '/odom', 'no reference poses'),
         # of two, the other one is the reference
         (two('map', 'base'), {'odometry_topic': '/ekf'}, '/ekf', 'reference poses on /odom'),
         ((IMAGES, drive(), GOALS), {}, '/odom', 'no reference poses (expected geometry'),
-        ((IMAGES, drive(topic='/w'), TRUTH), {}, '/w', 'reference poses on /ground_truth'),
         (
             (IMAGES, drive(), drive(topic='/wheel/fast'), GOALS, TRUTH, images(2, '/debug')),
             {},
             '/odom',
             'reference poses on /ground_truth (frame world)',
-        ),
-        (
-            (IMAGES, drive(), drive(topic='/fast'), TRUTH),
-            {'odometry_topic': '/fast', 'reference_topic': '/odom'},
-            '/fast',
-            'reference poses on /odom (frame odom)',
         ),
         # poses in the frame of the odometry are a reference only if chosen
         *(
@@ -273,13 +222,12 @@ def test_topics_are_chosen_by_custom_or_by_name(tmp_path, sent, chosen, wheels, 
     assert found[2].startswith(reference)
 
 
-@pytest.mark.parametrize('maker', [pose_stamped, pose_covariance, odometry_in_map])
 @pytest.mark.parametrize(
-    ('known', 'expected'),
+    ('maker', 'known', 'expected'),
     [
-        ([(1.5, 1.5), (2.25, 2.25), (3.25, 3.25)], [2.0, 3.0, None, None]),
+        (pose_stamped, [(1.5, 1.5), (2.25, 2.25), (3.25, 3.25)], [2.0, 3.0, None, None]),
         # stands for long, then moves
-        ([(1.5, 1.0), (3.6, 1.0), (5.5, 2.5)], [1.0, 1.0, None, None]),
+        (odometry_in_map, [(1.5, 1.0), (3.6, 1.0), (5.5, 2.5)], [1.0, 1.0, None, None]),
     ],
 )
 def test_the_reference_is_interpolated_where_it_is_known(tmp_path, maker, known, expected):
@@ -296,10 +244,7 @@ def test_an_unknown_reference_pose_is_left_out(tmp_path, variance):
     run = open_dataset(bag(tmp_path / 'bag', drive(), images(2), poses))
     assert [frame.reference is None for frame in run] == [True, False]
     ((reason, count),) = run.skipped.items()
-    assert count == 1 and reason == (
-        'bad message on /amcl_pose (the first: expected a known pose, got variances of x, y '
-        f'[{variance}, {variance}])'
-    )
+    assert count == 1 and 'on /amcl_pose (the first: expected a known pose' in reason
     run = open_dataset(bag(tmp_path / 'none', drive(), images(2), poses[:1]))
     assert run.sources[2] == f'no reference poses ({reason})'
 
@@ -315,10 +260,6 @@ def test_unusable_odometry_is_left_out_whatever_its_covariance(tmp_path):
     assert count == 2
     assert reason.startswith('bad message on /odom (the first: expected a finite pose, got')
     assert len(run.odometry.stamps_ns) == 59
-    broken = [('/odom', odometry(SECOND, float('inf')), None)]
-    says = r'no odometry in bag .*; bad message on /odom .*: expected a finite'
-    with pytest.raises(DatasetError, match=says):
-        open_dataset(bag(tmp_path / 'bad', broken, images(1)))
 
 
 def test_times_are_those_of_the_headers(tmp_path):
@@ -355,18 +296,6 @@ def test_images_recorded_at_one_time_are_told_apart(tmp_path, storage):
         np.testing.assert_array_equal(frame.load_image(), one)
 
 
-def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_interrupt(cold, tmp_path):
-    def press_ctrl_c():
-        raise KeyboardInterrupt
-
-    with pytest.raises(DatasetError, match='exists already'):
-        write_bag(cold, tmp_path / 'cold')
-    cold.frames[3] = replace(cold[3], image=press_ctrl_c)
-    with pytest.raises(KeyboardInterrupt):
-        write_bag(cold, tmp_path / 'bag')
-    assert [path.name for path in tmp_path.iterdir()] == ['cold']
-
-
 @pytest.mark.parametrize('form', ['cold', 'bag'])
 def test_what_is_no_image_is_left_out_of_a_copy(cold, tmp_path, caplog, form):
     def write(out):
@@ -381,8 +310,6 @@ def test_what_is_no_image_is_left_out_of_a_copy(cold, tmp_path, caplog, form):
     files[2].symlink_to(tmp_path / 'secret')
     assert write(tmp_path / 'copy') == {'broken image': 2}
     assert [files[1].name in message for message in caplog.messages] == [True]
-    copies = [file for file in (tmp_path / 'copy').rglob('*') if file.is_file()]
-    assert copies and not any(b'only for the owner' in file.read_bytes() for file in copies)
     run = open_dataset(tmp_path / 'copy')
     assert len(run) == len(run.fixes.stamps_ns) == 4
     for file in (files[0], *files[2:]):
@@ -407,21 +334,13 @@ def test_a_written_bag_tells_a_player_what_it_needs(cold, tmp_path, storage):
     metadata = yaml.safe_load(text)['rosbag2_bagfile_information']
     # version 9 is unknown to Humble
     assert metadata['version'] <= 8 and metadata['storage_identifier'] == storage
-    steps = len(cold.odometry.stamps_ns)
-    assert {
-        entry['topic_metadata']['name']: entry['message_count']
-        for entry in metadata['topics_with_message_count']
-    } == {
-        '/image/compressed': 6, '/odom': steps, '/reference_pose': 6,
-    }  # fmt: skip
     with Reader(tmp_path / 'bag') as reader:
         sent = [
-            (c.topic, time, TYPESTORE.deserialize_cdr(data, c.msgtype))
+            (c.topic, time, stamp_of(TYPESTORE.deserialize_cdr(data, c.msgtype), time))
             for c, time, data in reader.messages()
         ]
     times = [time for _, time, _ in sent]
-    assert times == sorted(times)
-    assert all(stamp_of(m, time) == time for _, time, m in sent)
+    assert times == sorted(times) == [stamp for _, _, stamp in sent]
     # what belongs to an image comes before it
     first = [topic for topic, time, _ in sent if time == START_NS]
     assert first.index('/odom') < first.index('/image/compressed')

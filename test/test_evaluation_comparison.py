@@ -14,7 +14,6 @@ from kbr_localization.evaluation.comparison import (
 from kbr_localization.evaluation.journal import run_kept
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.progress import shown_by
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import open_workers
 import numpy as np
@@ -41,7 +40,7 @@ def compare(kernel_map, test, out, plan=PLAN):
     """Compare methods; times aside, as they differ."""
     tasks = comparison.tasks_of(*plan, len(kernel_map))
     rows = comparison.compare(kernel_map, [test], tasks, out, seed=1)
-    assert all(row.pop('ms_per_frame') > 0 for row in rows)
+    assert all(0.1 < row.pop('ms_per_frame') < 1000.0 for row in rows)
     return rows
 
 
@@ -75,25 +74,18 @@ def test_two_processes_find_what_one_finds(runs, train_map, compared, tmp_path):
 def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
     path = tmp_path / 'kept.jsonl'
 
-    def results(conditions, tasks):
-        asked = []
-
-        def work(n):
-            asked.append(n)
-            return [n, 0.1]
-
-        with shown_by(lambda what, done, total: asked.append((done, total))):
-            found = run_kept('working', path, conditions, work, tasks)
+    def worked(conditions, tasks):
+        done = []
+        found = run_kept('working', path, conditions, lambda n: done.append(n) or [n, 0.1], tasks)
         assert found == [[n, 0.1] for n in tasks]
-        return asked
+        return done
 
-    assert results({'seed': 1}, [3, 1]) == [3, (1, 2), 1, (2, 2)]
-    # repeated and damaged lines, and one that a crash has cut off
-    line = path.read_bytes().splitlines(keepends=True)[0]
-    path.write_bytes(path.read_bytes() + line + b'{"key": 1}\n[2]\n5\n\xff\n{"key": "m')
-    assert results({'seed': 1}, [1, 2, 3]) == [2, (3, 3)]
-    assert results({'seed': 1}, [1, 2, 3]) == []
-    assert results({'seed': 2}, [1]) == [1, (1, 1)]
+    assert worked({'seed': 1}, [3, 1]) == [3, 1]
+    # damaged lines, and one that a crash has cut off
+    path.write_bytes(path.read_bytes() + b'{"key": 1}\n[2]\n5\n\xff\n{"key": "m')
+    assert worked({'seed': 1}, [1, 2, 3]) == [2]
+    assert worked({'seed': 1}, [1, 2, 3]) == []
+    assert worked({'seed': 2}, [1]) == [1]
 
 
 def test_a_method_that_needs_a_larger_map_is_refused(runs, train_map, tmp_path):
@@ -102,12 +94,11 @@ def test_a_method_that_needs_a_larger_map_is_refused(runs, train_map, tmp_path):
 
 
 def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
-    maps = [
-        random_map(train_map, Task(method, 6, trial), 0) for trial in (0, 1) for method in 'ab'
-    ]
-    stamps = [m.stamps_ns.tolist() for m in maps]
-    assert stamps[0] == stamps[1] != stamps[2] == stamps[3]
-    assert all(len(set(s)) == 6 for s in stamps)
+    first, same, other = (
+        random_map(train_map, Task(method, 6, trial), 0).stamps_ns.tolist()
+        for method, trial in (('a', 0), ('b', 0), ('a', 1))
+    )
+    assert first == same != other and len(set(first)) == len(set(other)) == 6
 
 
 def along(x, y, **said):
@@ -141,17 +132,14 @@ def test_what_a_run_never_reaches_counts_as_reached_at_its_end():
     assert row['position_rmse_m_sd'] == pytest.approx(abs(rmse[1] - rmse[0]) / np.sqrt(2))
 
 
-@pytest.mark.parametrize('broken', [2, 6])
-def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog, broken):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
-    for file in sorted((run / 'std_cam').iterdir())[:broken]:
+def test_unusable_images_of_a_test_run_are_told(train_map, tmp_path, caplog):
+    run, plan = write_tiny_cold_run(tmp_path / 'run', frames=6), (('nearest',), (6,), 1)
+    files = sorted((run / 'std_cam').iterdir())
+    for file in files[:2]:
         file.write_bytes(b'no jpeg')
-    plan = ('nearest',), (6,), 1
-    if broken == 6:
-        with pytest.raises(EvaluationError, match='no image of run could be used: broken'):
-            compare(train_map, open_dataset(run), tmp_path / 'out', plan)
-        return
     compare(train_map, open_dataset(run), tmp_path / 'out', plan)
     assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
-    described = describe_run(train_map.describer, open_dataset(run))
-    assert localize(train_map, described).skipped == {'broken image': 2}
+    for file in files:
+        file.write_bytes(b'no jpeg')
+    with pytest.raises(EvaluationError, match='no image of run could be used: broken'):
+        compare(train_map, open_dataset(run), tmp_path / 'out', plan)

@@ -1,7 +1,6 @@
 """What is measured of a trajectory, and the files in which it is kept."""
 
 from dataclasses import replace
-import json
 from pathlib import Path
 import re
 import subprocess
@@ -48,28 +47,20 @@ def test_a_constant_offset_is_the_rmse_and_the_median_because_nothing_is_aligned
     run = straight_run(heading=np.pi - 0.01)
     turned = [0.3, 0.39, np.radians(4) - 2 * np.pi]
     summary = run_metrics(run_errors(run, shifted(run, turned)))
-    for name in ('position_rmse_m', 'position_median_m'):
-        assert summary[name] == pytest.approx(np.hypot(0.3, 0.39))
-    for name in ('heading_rmse_deg', 'heading_median_deg'):
-        assert summary[name] == pytest.approx(4)
-    assert summary['within_0.25m_2deg'] == 0
-    assert summary['within_0.5m_5deg'] == pytest.approx(1.0)
-    assert (summary['lost_fraction'], summary['frames']) == (0, 101)
+    expected = {'lost_fraction': 0, 'frames': 101, 'within_0.25m_2deg': 0, 'within_0.5m_5deg': 1}
+    expected |= dict.fromkeys(('position_rmse_m', 'position_median_m'), np.hypot(0.3, 0.39))
+    expected |= dict.fromkeys(('heading_rmse_deg', 'heading_median_deg'), 4.0)
+    assert {name: summary[name] for name in expected} == pytest.approx(expected)
 
 
 def test_frames_without_an_estimate_are_lost_and_outside_of_every_threshold():
     run = straight_run(count=100)
     half = Trajectory(run.stamps_ns[:40], run.poses[:40])
     summary = run_metrics(run_errors(run, half))
-    assert summary['frames'] == 100
-    assert summary['frames_without_estimate'] == 60
-    assert summary['lost_fraction'] == pytest.approx(0.6)
-    assert summary['within_5m_10deg'] == pytest.approx(0.4)
-    assert summary['position_median_m'] is None
-    assert summary['position_rmse_m'] == 0
-    assert summary['below_1m_after_m'] == 0
-    assert summary['lost_fraction_once_below_1m'] == pytest.approx(0.6)
-    json.dumps(summary, allow_nan=False)
+    expected = {'frames': 100, 'frames_without_estimate': 60, 'within_5m_10deg': 0.4}
+    expected |= {'lost_fraction': 0.6, 'lost_fraction_once_below_1m': 0.6}
+    expected |= {'position_median_m': None, 'position_rmse_m': 0, 'below_1m_after_m': 0}
+    assert {name: summary[name] for name in expected} == pytest.approx(expected)
     # nor is one that is not finite
     nowhere = shifted(run, np.array([0.0, np.nan, 0.0]), slice(40, None))
     assert run_metrics(run_errors(run, nowhere)) == summary
@@ -142,9 +133,7 @@ def test_wrong_answers_that_were_called_localized_are_told():
     assert run_metrics(run_errors(run, shifted(run, off)))['wrong_called_localized'] is None
     # without an answer to the first two, one of the third alone is wrong
     few = Trajectory(run.stamps_ns[2:], told.poses[2:], statuses=('localized',) * 4)
-    errors = run_errors(run, few)
-    assert run_metrics(errors)['wrong_called_localized'] == 1
-    assert errors.said.tolist() == [False] * 2 + [True] * 4
+    assert run_metrics(run_errors(run, few))['wrong_called_localized'] == 1
     right = replace(run, statuses=('localized',) * 6)
     assert run_metrics(run_errors(run, right))['wrong_called_localized'] is None
 

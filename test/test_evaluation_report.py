@@ -15,7 +15,6 @@ from kbr_localization.evaluation.report import (
     run_data,
     script_json,
     write_page,
-    write_recording,
 )
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import MappingRecord
@@ -43,17 +42,9 @@ def record(kernel_map, tmp_path_factory):
 
 def in_browser(page, folder):
     """Open a page; return its document as the browser has it then, and what the console says."""
-    command = [
-        browser,
-        '--headless',
-        '--no-sandbox',
-        '--disable-gpu',
-        f'--user-data-dir={folder / "profile"}',
-        '--enable-logging=stderr',
-        '--virtual-time-budget=3000',
-        '--dump-dom',
-        page.as_uri(),
-    ]
+    command = [browser, '--headless', '--no-sandbox', '--disable-gpu', '--enable-logging=stderr']
+    command += [f'--user-data-dir={folder / "profile"}', '--virtual-time-budget=3000']
+    command += ['--dump-dom', page.as_uri()]
     result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return result.stdout, [line for line in result.stderr.splitlines() if 'CONSOLE' in line]
 
@@ -72,11 +63,6 @@ def test_the_page_opens_without_an_error_and_shows_the_run(record, tmp_path):
     assert document.count('<figure') == len(record.worst)
     assert len(re.findall(r'<span>filter: \w+</span>', document)) > 10
     assert re.search(r'class="scale".*?>[\d.]+ m</text>', document)
-    for status in ('localized', 'uncertain', 'not localized', 'not on this map'):
-        assert f'<small>{status}</small>' in document
-    # every number that needs it is explained
-    assert set(re.findall(r'<dt>([^<]+)</dt>', document)) == {'frame', 'status', 'error'}
-    assert len(re.findall(r'<dt title="[^"]{9,}">', document)) > 25
     # nothing of it can reach the network
     page = (tmp_path / 'report.html').read_text()
     assert not re.search(r'(?:src|href)="(?!data:)', page)
@@ -127,7 +113,6 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
         poses=record.reference.poses + np.array([0.3, 0.4, np.radians(10.0)]),
         covariances=covariances,
         seconds=np.full(count, 0.025),
-        reasons=({'evidence': 1.5}, *({},) * (count - 1)),
     )
     reference = Trajectory(record.reference.stamps_ns[1:], record.reference.poses[1:])
     data = run_data(
@@ -147,8 +132,6 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
     assert data['histograms'][0]['values'] == [25.0] * count
     assert frames['seconds'][:3] == [0.0, 0.4, 0.8]
     assert frames['beliefs'][0] == [[1.0, 2.0]]
-    assert frames['reasons'] == {'evidence': [1.5, *[None] * (count - 1)]}
-    assert data['tables']['map']['image size'] == '128 x 96'
 
 
 def hand_made(kernel_map):
@@ -195,17 +178,3 @@ def test_the_page_of_a_map_shows_its_numbers_in_their_units(kernel_map):
         'first 0.8 s and second 0.8 s: error +0.00 m along, +0.00 m across, +14.3°; score 2.0'
     )
     assert set(data['tables']) == {'odometry of run 1', 'odometry of run 2'}
-
-
-def test_the_recording_is_read_back_by_rerun(record, tmp_path):
-    pytest.importorskip('rerun', reason='rerun-sdk is not installed')
-    from rerun.chunk import RrdReader
-
-    write_recording(tmp_path / 'run.rrd', record)
-    rows = {}
-    for chunk in RrdReader(tmp_path / 'run.rrd').stream():
-        rows[chunk.entity_path] = rows.get(chunk.entity_path, 0) + chunk.num_rows
-    assert rows['/plan/map'] == 1
-    for path in ('/plan/pose', '/plan/belief', '/confidence', '/error/position_m'):
-        assert rows[path] == 16
-    assert rows['/images/camera'] == rows['/images/match'] == len(record.pairs)

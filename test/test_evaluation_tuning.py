@@ -5,25 +5,17 @@ import json
 from pathlib import Path
 
 from command import assert_one_line, invoke
-from helpers import START_NS, wall_image, write_tiny_cold_run
+from helpers import FRAME_NS, START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import reference_trajectory, run_errors, tuning
-from kbr_localization.evaluation.tuning import (
-    make_folds,
-    run_trial,
-    searched,
-    tune,
-)
+from kbr_localization.evaluation import reference_trajectory, tuning
+from kbr_localization.evaluation.tuning import make_folds, run_trial, searched, tune
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.registry import (
-    make_localizer,
-)
-from kbr_localization.localization.pipeline import localize
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.progress import shown_by
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
@@ -33,7 +25,6 @@ import pytest
 
 VISION = VisionConfig(words=60, vocabulary_samples=2000, scale_up=False)
 BASE = KbrConfig(points=30, carried_rate=0.0)
-STEP_NS = 400_000_000
 
 
 class WallRun(TinyRun):
@@ -47,17 +38,11 @@ class WallRun(TinyRun):
         steps = se2.between(references[:-1], references[1:])
         steps += [0.01, 0.01, 0.005] * rng.standard_normal((frames - 1, 3))
         odometry = se2.chain([3.0, 1.0, 2.0], steps)
-        stamps = START_NS + STEP_NS * np.arange(frames)
-        self.odometry = OdometryTrack(stamps, odometry)
-        self.frames = [
-            Frame(int(stamp), self._image(p, rng), o, p)
-            for stamp, p, o in zip(stamps, references, odometry, strict=True)
-        ]
-
-    @staticmethod
-    def _image(pose, rng):
-        noise = rng.normal(0, 12, (96, 128))
-        return np.clip(wall_image(pose[0]) + noise, 0, 255).astype(np.uint8)
+        stamps = START_NS + FRAME_NS * np.arange(frames)
+        self.odometry, self.frames = OdometryTrack(stamps, odometry), []
+        for stamp, pose, at in zip(stamps.tolist(), references, odometry, strict=True):
+            noisy = np.clip(wall_image(pose[0]) + rng.normal(0, 12, (96, 128)), 0, 255)
+            self.frames.append(Frame(stamp, noisy.astype(np.uint8), at, pose))
 
 
 @pytest.fixture(scope='module')
@@ -117,25 +102,16 @@ def test_a_frame_is_covered_by_one_nearby_that_looks_the_same_way_across_the_cut
     assert covered == [False] * 4 + [True] * 20
 
 
-def test_bad_parameters_are_replaced_by_good_ones_whose_covariance_holds(runs, folds):
+def test_bad_parameters_are_replaced_by_good_ones(runs):
     bad = replace(BASE, image_bandwidth=3.0, update_min_d=5.0)
     better, (result,) = tuned(runs, trials=12, filter_values=vars(bad))
     assert result['score'] < 0.7 * result['default_score']
     for name, value in result['values'].items():
         assert getattr(better.filter_config, name) == value
     assert better.filter_config.points == 30
-    surprises = []
-    for fold, run in folds:
-        kernel_map = replace(fold, filter_config=better.filter_config)
-        for seed, start in enumerate((0, 3, 7) * 3):
-            part = Dataset(run.name, run.odometry, {}, run.frames[start:])
-            found = run_errors(reference_trajectory(part), localize(kernel_map, part, seed=seed))
-            surprises.append(found.position_surprise[found.position_m < 1.0])
-    # 6.18 would be 95% of Gaussian errors
-    assert 2.0 < np.quantile(np.concatenate(surprises), 0.95) < 9.0
 
 
-def test_a_stopped_tuner_continues_where_it_was_with_any_number_of_processes(runs, tmp_path):
+def test_a_stopped_tuner_continues_where_it_was(runs, tmp_path):
     once, path = tuned(runs), tmp_path / 'trials.jsonl'
 
     def stop(what, done, total):
@@ -148,18 +124,15 @@ def test_a_stopped_tuner_continues_where_it_was_with_any_number_of_processes(run
     assert len(path.read_text().splitlines()) == 1
     kernel_map, rows = tuned(runs, journal=path)
     assert rows == once[1] and kernel_map.filter_config == once[0].filter_config
-    steps, lines = [], path.read_text()
-    with shown_by(lambda *step: steps.append(step)):
-        tuned(runs, journal=path)
-    assert path.read_text() == lines and not any(what.startswith('tuning') for what, *_ in steps)
     # trials of another configuration or seed are not taken
-    for count, change in ((1, {'filter_values': vars(BASE) | {'points': 31}}), (2, {'seed': 1})):
+    for change in ({'filter_values': vars(BASE) | {'points': 31}}, {'seed': 1}):
+        before = path.read_text().splitlines()
         tuned(runs, journal=path, trials=1, **change)
-        assert len(path.read_text().splitlines()) == len(lines.splitlines()) + 2 * count
+        assert len(path.read_text().splitlines()) == len(before) + 2
 
 
 def test_rivals_are_tuned_and_run_with_what_was_found(runs, tmp_path):
-    methods = ('knn-particle', 'algorithm1', 'fkbf')
+    methods = ('knn-particle', 'algorithm1')
     wall, results = tuned(runs, methods=methods, trials=2, sizes=(25,))
     assert wall.filter_config == BASE
     wall.save(tmp_path / 'map.h5')
@@ -174,14 +147,12 @@ def test_rivals_are_tuned_and_run_with_what_was_found(runs, tmp_path):
 def test_lengths_are_searched_in_the_unit_of_the_map(full_map):
     yard = replace(full_map, poses=full_map.poses * [100.0, 100.0, 1.0])
     field = replace(yard, decay=replace(full_map.decay, length=5.0))
-    near, far = (searched('kbr', one) for one in (replace(yard, decay=None), field))
-    assert near['position_bandwidth'] == (0.1, 2.0)
     unit = sensible_config(field.poses, (), 5.0).update_min_d / KbrConfig().update_min_d
     assert unit > 3.0
-    for name in near:
-        scale = unit if name in ('position_bandwidth', 'update_min_d') else 1.0
-        assert far[name] == pytest.approx(np.multiply(scale, near[name]))
-    assert {'delta', 'state_ridge', 'position_bandwidth'} < set(searched('algorithm1', field))
+    near, far = (searched('kbr', one) for one in (replace(yard, decay=None), field))
+    changed = {name for name in near if far[name] != near[name]}
+    assert changed == {'position_bandwidth', 'update_min_d'}
+    assert far['update_min_d'] == pytest.approx(np.multiply(unit, near['update_min_d']))
 
 
 @pytest.mark.parametrize(
@@ -223,11 +194,13 @@ def test_the_command_makes_a_map_with_what_was_found(runs, tmp_path):
     arguments += ['--out', out, '--methods', 'kbr', *SETTINGS, '--trials', 1, '--sizes', '15']
     result = invoke('tune', *arguments, '--jobs', 1, '--json')
     assert result.returncode == 0, result.stderr
-    assert len((tmp_path / 'map.h5.trials.jsonl').read_text().splitlines()) == 2
+    _, last = (tmp_path / 'map.h5.trials.jsonl').read_text().splitlines()
     (row,) = json.loads(result.stdout)
     assert row['score'] <= row['default_score']
-    loaded = KernelMap.load(out)
-    assert loaded.filter_config.covariance_scale == row['values']['covariance_scale']
+    # by how much the errors of the chosen parameters were larger or smaller than stated
+    scale = KbrConfig().covariance_scale * json.loads(last)[2]['spread']
+    assert row['values']['covariance_scale'] == pytest.approx(scale)
+    assert KernelMap.load(out).filter_config.covariance_scale == pytest.approx(scale)
 
 
 def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
@@ -238,9 +211,8 @@ def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
 
 
 def test_runs_that_do_not_meet_or_are_too_short_cannot_be_tuned(tmp_path):
-    for frames in (1, 2, 38):
-        with pytest.raises(EvaluationError, match='half of a single run'):
-            tuned([WallRun(1, frames)])
+    with pytest.raises(EvaluationError, match='half of a single run'):
+        tuned([WallRun(1, 38)])
     write_tiny_cold_run(tmp_path / 'run', frames=60)
     for methods, says in (('kbr', 'same places'), ('nearest', 'expected some of')):
         out = ('--out', tmp_path / 'map.h5', '--methods', methods)

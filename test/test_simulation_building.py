@@ -2,9 +2,8 @@
 
 import itertools
 
-import cv2
 from kbr_localization import se2
-from kbr_localization.simulation import BuildingConfig, CELL, SyntheticBuilding
+from kbr_localization.simulation import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.floor_plan import office
 from kbr_localization.simulation.light import Light, LIGHTS
 from kbr_localization.simulation.renderer import Atlas, Camera, cast
@@ -32,19 +31,6 @@ def poses_on_ways(plan, count, rng):
     return np.column_stack([points, rng.uniform(-np.pi, np.pi, count)])
 
 
-def test_walls_close_every_outline_with_free_space_before_and_none_behind():
-    walls = PLAN.walls
-    middle = walls.start + 0.5 * walls.length[:, np.newaxis] * walls.right
-    assert np.all(PLAN.is_free(middle + 0.01 * walls.normal))
-    assert not np.any(PLAN.is_free(middle - 0.01 * walls.normal))
-    np.testing.assert_allclose(np.hypot(*walls.right.T), 1.0)
-    # to the right hand of one who faces the wall
-    np.testing.assert_allclose(walls.right[:, 0], -walls.normal[:, 1], atol=1e-12)
-    free = PLAN.region >= 0
-    sides = np.sum(free[1:] != free[:-1]) + np.sum(free[:, 1:] != free[:, :-1])
-    assert walls.length.sum() == pytest.approx(sides * CELL)
-
-
 def test_rays_end_where_small_steps_meet_the_wall():
     camera, steps = Camera(33, 24, 20.0, 1.0), np.arange(0.0, 30.0, 0.01)
     for pose in poses_on_ways(PLAN, 20, np.random.default_rng(1)):
@@ -56,34 +42,17 @@ def test_rays_end_where_small_steps_meet_the_wall():
         assert np.mean(np.abs(depth - steps[np.argmin(free, axis=0)]) < 0.03) > 0.95
 
 
-def detail(image):
-    """Return the picture without its slow changes, which exposure and vignette bring about."""
-    return image.astype(float) - cv2.GaussianBlur(image, (0, 0), 8.0)
-
-
-def warped_difference(source, target, homography):
-    """Mean difference of detail where the warped source covers the target."""
-    size = target.shape[1::-1]
-    warped = cv2.warpPerspective(source, homography, size)
-    covered = cv2.warpPerspective(np.full_like(source, 255), homography, size) == 255
-    covered = cv2.erode(covered.astype(np.uint8), np.ones((25, 25))) > 0
-    assert covered.mean() > 0.3
-    return np.abs(detail(warped) - detail(target))[covered].mean()
-
-
-def test_turning_the_camera_moves_the_picture_by_the_homography_of_the_turn(building):
+def test_turning_to_the_left_moves_the_picture_to_the_right(building):
     camera, angle = building.camera, 0.2
-    intrinsic = np.array(
-        [[camera.focal, 0, (camera.width - 1) / 2], [0, camera.focal, camera.horizon], [0, 0, 1]]
-    )
-    cosine, sine = np.cos(angle), np.sin(angle)
-    # a turn to the left moves what is seen to the right
-    turn = np.array([[cosine, 0, sine], [0, 1, 0], [-sine, 0, cosine]])
-    homography = intrinsic @ turn @ np.linalg.inv(intrinsic)
+    columns = camera.width // 2 + np.arange(-8, 8)
+    left, changes = columns - round(camera.focal * np.tan(angle)), []
     for pose in poses_on_ways(building.plan, 5, np.random.default_rng(2)):
-        before, after = (building.render(pose + np.array([0, 0, a]), FLAT) for a in (0.0, angle))
-        difference = warped_difference(before, after, homography)
-        assert difference < 0.3 * warped_difference(before, after, np.eye(3))
+        before, after = (
+            building.render(pose + np.array([0, 0, a]), FLAT).astype(float) for a in (0.0, angle)
+        )
+        changes.append([np.abs(after[:, columns] - before[:, old]) for old in (left, columns)])
+    moved, still = np.mean(changes, axis=(0, 2, 3))
+    assert moved < 0.5 * still
 
 
 def test_the_largest_building_fits_the_images_that_opencv_can_look_up():

@@ -6,12 +6,8 @@ import json
 from command import invoke
 from kbr_localization import se2, simulation
 from kbr_localization.datasets import Dataset, OdometryTrack, open_dataset
-from kbr_localization.datasets.odometry_noise import (
-    OdometryNoise,
-    reported_track,
-)
+from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_track
 from kbr_localization.errors import DatasetError
-from kbr_localization.progress import shown_by
 from kbr_localization.simulation import (
     BuildingConfig,
     random_robot,
@@ -43,9 +39,6 @@ def test_a_run_is_a_dataset_with_regular_frames_that_are_always_rendered_alike(b
     np.testing.assert_allclose(np.diff(stamps) * 1e-9, 0.4, atol=0.021)
     assert run.odometry.stamps_ns[0] < stamps[0] < stamps[-1] < run.odometry.stamps_ns[-1]
     np.testing.assert_allclose(np.diff(run.odometry.stamps_ns), 50_000_000)
-    assert run[-1].stamp_ns == stamps[-1]
-    with pytest.raises(IndexError):
-        run[15]
     np.testing.assert_array_equal(run[3].load_image(), again[3].load_image())
     assert np.any(run[3].load_image() != again[4].load_image())
 
@@ -60,16 +53,12 @@ def test_the_yaw_of_the_mount_turns_the_camera(building):
     assert np.abs(seen - there).mean() < 0.6 * np.abs(seen - usual[2].load_image()).mean()
 
 
-def odometry_of(metres, steps, noise, rng):
-    """Odometry (m, 3) of a straight way at 20 Hz."""
-    poses = np.column_stack([np.linspace(0, metres, steps + 1), np.zeros((steps + 1, 2))])
-    stamps = 50_000_000 * np.arange(len(poses), dtype=np.int64)
-    return reported_track(OdometryTrack(stamps, poses), noise, rng).poses
-
-
 def test_odometry_errors_have_the_size_asked_for():
+    """Of a straight way at 20 Hz and 0.5 m/s."""
     noise, rng = OdometryNoise(), np.random.default_rng(8)
-    every_200_ms = odometry_of(1000.0, 40_000, noise, rng)[::4]
+    poses = np.column_stack([np.linspace(0, 1000, 40_001), np.zeros((40_001, 2))])
+    stamps = 50_000_000 * np.arange(len(poses), dtype=np.int64)
+    every_200_ms = reported_track(OdometryTrack(stamps, poses), noise, rng).poses[::4]
     errors = se2.between(every_200_ms[:-1], every_200_ms[1:]) - [0.1, 0.0, 0.0]
     np.testing.assert_allclose(
         errors.std(axis=0), [noise.along, noise.across, noise.turn], rtol=0.05
@@ -89,14 +78,11 @@ def test_drawn_robots_follow_from_their_seed_and_keep_their_bounds():
 
 
 def test_a_building_is_written_as_cold_runs_that_say_what_was_drawn(tmp_path):
-    calls = []
     runs = [RunConfig('one', seconds=2.0, seed=1), RunConfig('two', seconds=2.0, seed=2)]
     runs[1] = with_robots(runs[1:], random_robot(5))[0]
     config = replace(SMALL, seed=3)
-    with shown_by(lambda *progress: calls.append(progress)):
-        paths = write_building(tmp_path / 'out', runs, config)
+    paths = write_building(tmp_path / 'out', runs, config)
     assert [path.name for path in paths] == ['one', 'two']
-    assert calls == [(f'render {name}', i, 5) for name in ('one', 'two') for i in range(1, 6)]
     building = SyntheticBuilding(config)
     for path, run in zip(paths, runs, strict=True):
         written, rendered = open_dataset(path), SyntheticRun(building, run)
@@ -110,7 +96,6 @@ def test_a_building_is_written_as_cold_runs_that_say_what_was_drawn(tmp_path):
     drawn = [json.loads((path / 'robot.json').read_text())['run']['robot'] for path in paths]
     assert [robot['name'] for robot in drawn] == ['usual', 'random 5']
     assert drawn[1]['odometry']['offset_x'] == random_robot(5).odometry.offset_x
-    assert drawn[0]['camera']['blur'] == 0.0
     with pytest.raises(DatasetError, match='exists already'):
         write_building(tmp_path / 'out', runs, config)
 

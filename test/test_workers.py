@@ -10,18 +10,10 @@ import time
 from command import assert_one_line, done, invoke, KBR
 import cv2
 from helpers import write_tiny_cold_run
-from hypothesis import given
-from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import report, shown_by
-from kbr_localization.workers import (
-    gathered,
-    open_workers,
-    run_tasks,
-    small_batches,
-    THREAD_VARIABLES,
-)
+from kbr_localization.workers import gathered, open_workers, run_tasks, THREAD_VARIABLES
 from map_helpers import assert_equal_maps
 from process_helpers import assert_nobody_is_left, leader
 import pytest
@@ -70,14 +62,6 @@ print(max(pool['num_threads'] for pool in threadpoolctl.threadpool_info()))
         [sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True
     )
     assert int(told.stdout) == min(expected, os.cpu_count() or 1)
-
-
-@given(st.integers(0, 3000), st.integers(1, 80), st.integers(1, 9))
-def test_small_batches_keep_the_order(count, largest, jobs):
-    with open_workers(jobs):
-        parts = small_batches(range(count), largest)
-    assert [item for part in parts for item in part] == list(range(count))
-    assert max(map(len, parts), default=0) <= largest
 
 
 WORK = """
