@@ -65,7 +65,9 @@ def test_localizing_gives_a_pose_for_every_frame_and_details_beside_it(world, tm
     if method == 'kbr':
         # one image confirms no place, however like it is to one of the map
         details = out.with_suffix('.csv').read_text().splitlines()
-        assert ',localized' not in details[1] and ',localized' in details[-1]
+        assert ',not localized' in details[1] and ',localized' in details[-1]
+        done('localize', world / 'map.h5', test, '--out', out, '--init', 'reference')
+        assert ',not localized' not in out.with_suffix('.csv').read_text()
     else:
         of_map = KernelMap.load(world / 'map.h5').poses[:, 0]
         assert np.abs(read_tum(out).poses[:, :1] - of_map).min(axis=1).max() < 1e-6
@@ -180,8 +182,10 @@ def test_errors_are_printed_as_json_or_a_table_and_frames_without_reference_told
         assert re.search(rf'{name} +│ +{value} *\n', table)
     some = [replace(f, reference=None) if n in (0, 4, 5) else f for n, f in enumerate(dataset)]
     write_cold_run(run.parent / 'some', some, dataset.odometry)
+    estimate.write_text(estimate.read_text() + 'no pose\n')
     result = done('evaluate', run.parent / 'some', estimate, '--json')
     assert '3 of 20 frames have no reference pose' in result.stderr
+    assert 'skipped: 1 x bad line in estimate.tum' in result.stderr
     assert json.loads(result.stdout)['frames'] == 17
 
 

@@ -7,7 +7,6 @@ from kbr_localization.evaluation import comparison, run_errors
 from kbr_localization.evaluation.comparison import (
     comparison_rows,
     complete_metrics,
-    describe_run,
     random_map,
     Task,
 )

@@ -107,8 +107,6 @@ def test_the_command_draws_the_robot_of_the_test_run_or_of_the_map(tmp_path, mon
         'synth', tmp_path / 'out', '--small', '--seed', 11, '--robot', 5, '--map-robot', 6
     )
     assert result.returncode == 0, result.stderr
-    names = {
-        path.parent.name: json.loads(path.read_text())['run']['robot']['name']
-        for path in (tmp_path / 'out').glob('*/robot.json')
-    }
-    assert names == {'mapped': 'random 6', 'tested': 'random 5'}
+    for name, robot in (('mapped', 'random 6'), ('tested', 'random 5')):
+        drawn = json.loads((tmp_path / 'out' / name / 'robot.json').read_text())
+        assert (drawn['run']['robot']['name'], drawn['building']['seed']) == (robot, 11)
