@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 StampArray = NDArray[np.int64]
+MAX_HEADING_DIFF = 1.0
+"""Radians: poses whose headings differ by more are different places."""
 
 
 def wrap_angle(angle: ArrayLike) -> FloatArray:
@@ -51,11 +53,11 @@ def magnitude(increment: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def within(
-    poses: FloatArray, pose: FloatArray, metres: float, radians: float
+    poses: FloatArray, pose: FloatArray, metres: float, radians: float = MAX_HEADING_DIFF
 ) -> NDArray[np.bool_]:
     """Find poses (n, 3) at most so far from a pose (3,), with headings that differ by no more."""
     x, y, turn = (poses - pose).T
-    return np.asarray((np.hypot(x, y) <= metres) & (np.abs(wrap_angle(turn)) <= radians))
+    return np.asarray((np.hypot(x, y) <= metres) & (np.cos(turn) >= np.cos(radians)))
 
 
 def rotation(heading: ArrayLike) -> FloatArray:

@@ -1,6 +1,7 @@
 """The parts of the kernel Bayes filter against plain formulas."""
 
 from dataclasses import replace
+import functools
 
 from kbr_localization import se2
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -10,23 +11,29 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.consecutive import (
     compare_with_odometry,
     ConsecutiveImages,
+    moments,
 )
-from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
-from kbr_localization.localization.filter.image_model import ImageModel
-from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.filter.pose_kernel import PoseKernel, PoseSearch, SCALES, SHARE
-from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
+from kbr_localization.localization.filter.filter import INDEPENDENT, stated_covariance
+from kbr_localization.localization.filter.image_model import (
+    ImageModel,
+    PoseKernel,
+    PoseSearch,
+    RunMean,
+    SCALES,
+    SHARE,
+)
 from kbr_localization.localization.filter.strata import (
     evidence,
     KEPT,
     OFF_MAP,
+    Points,
     RecentImages,
     sample_about,
     sample_from_image,
     Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
-from kbr_localization.localization.map.decay import DecayOfRun, SimilarityDecay, with_suited_config
+from kbr_localization.localization.map.decay import SimilarityDecay, with_suited_config
 from kbr_localization.localization.map.similarity import Similarity
 from map_helpers import map_along, random_poses, straight, TinyRun
 import numpy as np
@@ -44,20 +51,23 @@ def seen_at(*metres):
     return Similarity.of_all(0.55 + 0.15 * np.exp(-distance / 0.5))
 
 
+def gram(*poses, noise=None):
+    """Kernel matrix of poses and points, under noise of these."""
+    return PoseKernel(CONFIG, noise).gram(*map(se2.to_plane_and_circle, poses))
+
+
 def sets_of(*places, size=40):
     rng = np.random.default_rng(0)
     spread = np.diag([0.02, 0.02, 0.002])
     points = [Points.gaussian(straight(at), spread, size, rng) for at in places]
     poses = np.concatenate([p.poses for p in points])
-    return Points(poses, np.full(len(poses), 1.0 / len(poses)))
+    return Points.of(poses, np.full(len(poses), 1.0 / len(poses)))
 
 
 def strata_at(*places, size=30):
-    strata = [Strata.born(sets_of(at, size=size), 0.0) for at in places]
-    joined = strata[0]
-    for one in strata[1:]:
-        joined = joined.joined(one)
-    return joined
+    return functools.reduce(
+        Strata.joined, [Strata.born(sets_of(at, size=size), 0.0) for at in places]
+    )
 
 
 # the kernel of poses and the prediction
@@ -71,7 +81,7 @@ def test_without_noise_the_kernel_is_the_mixture_on_plane_and_circle():
     plain = sum(
         a * np.exp(-0.5 * square / w**2) for a, w in zip([SHARE, 1.0 - SHARE], SCALES, strict=True)
     )
-    np.testing.assert_allclose(KERNEL.gram(left, right), plain, atol=2e-6)
+    np.testing.assert_allclose(gram(left, right), plain, atol=2e-6)
     np.testing.assert_allclose(plain, np.exp(-np.sqrt(square)), atol=0.08)
 
 
@@ -86,7 +96,7 @@ def test_the_prediction_is_the_conditional_kernel_mean_of_the_toolbox():
         kernel = GaussianKernel(np.diag((scale * KERNEL.bandwidths) ** 2), normalised=True)
         mean = embedded_noise.conditional_kernel_mean(kernel).cross_gram(z, u)
         expected = expected + share * mean / kernel.cross_gram(u[:1], u[:1])
-    np.testing.assert_allclose(KERNEL.gram(poses, points, noise), expected, atol=2e-6)
+    np.testing.assert_allclose(gram(poses, points, noise=noise), expected, atol=2e-6)
 
 
 def test_the_prediction_is_the_mean_of_the_kernel_under_the_noise():
@@ -95,8 +105,8 @@ def test_the_prediction_is_the_mean_of_the_kernel_under_the_noise():
     poses[:, 2] = points[0, 2] + rng.uniform(-0.4, 0.4, 12)
     drawn = rng.multivariate_normal(np.zeros(3), NOISE, 100_000)
     for point in points:
-        sample = KERNEL.gram(poses, se2.compose(point, drawn)).mean(axis=1)
-        found = KERNEL.gram(poses, point[np.newaxis], NOISE)[:, 0]
+        sample = gram(poses, se2.compose(point, drawn)).mean(axis=1)
+        found = gram(poses, point[np.newaxis], noise=NOISE)[:, 0]
         np.testing.assert_allclose(found, sample, atol=0.012)
 
 
@@ -109,23 +119,23 @@ def test_the_prediction_is_finite_and_true_after_a_long_drift(metres):
     point = np.zeros((1, 3))
     drawn = rng.multivariate_normal(np.zeros(3), noise, 100_000)
     poses = drawn[:20]
-    found = KERNEL.gram(poses, point, noise)[:, 0]
+    found = gram(poses, point, noise=noise)[:, 0]
     assert np.isfinite(found).all() and found.min() >= 0.0
     if metres == 5.0:
-        np.testing.assert_allclose(found, KERNEL.gram(poses, drawn).mean(axis=1), atol=0.02)
+        np.testing.assert_allclose(found, gram(poses, drawn).mean(axis=1), atol=0.02)
 
 
 def test_pairs_are_entries_of_the_matrix_and_all_that_are_in_reach():
     rng = np.random.default_rng(3)
     poses, points = random_poses(rng, 200, 5.0), random_poses(rng, 60, 5.0)
-    search, gram = PoseSearch(KERNEL, poses), KERNEL.gram(poses, points, NOISE)
-    i, j, values = search.pairs(points, NOISE)
-    np.testing.assert_allclose(values, gram[i, j], atol=2e-6)
-    left_out = gram.copy()
+    search = PoseSearch(KERNEL, se2.to_plane_and_circle(poses))
+    left_out = gram(poses, points, noise=NOISE)
+    i, j, values = search.pairs(se2.to_plane_and_circle(points), PoseKernel(CONFIG, NOISE))
+    np.testing.assert_allclose(values, left_out[i, j], atol=2e-6)
     left_out[i, j] = 0.0
-    assert left_out.max() < 0.01 and len(i) < gram.size
-    near = search.near(points[:1])
-    assert set(np.flatnonzero(KERNEL.gram(poses, points[:1])[:, 0] > 0.005)) <= set(near)
+    assert left_out.max() < 0.01 and len(i) < left_out.size
+    near = search.near(se2.to_plane_and_circle(points[:1]), KERNEL)
+    assert set(np.flatnonzero(gram(poses, points[:1])[:, 0] > 0.005)) <= set(near)
 
 
 # the likelihood of an image
@@ -133,9 +143,8 @@ def test_pairs_are_entries_of_the_matrix_and_all_that_are_in_reach():
 
 def plain_b(model, poses):
     """B (n, m) of the conditional kernel mean ([MbKSR] eq. 7)."""
-    gram = model.kernel.gram(model.poses, model.poses).astype(float)
-    system = gram + model._ridge * np.eye(len(gram))
-    return np.linalg.solve(system, model.kernel.gram(model.poses, poses).astype(float))
+    system = gram(model.poses, model.poses) + model._ridge * np.eye(len(model.poses))
+    return np.linalg.solve(system, gram(model.poses, poses).astype(float))
 
 
 def test_likelihood_and_coverage_are_those_of_the_plain_formula():
@@ -145,7 +154,7 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
     k_y = np.exp((seen.at(seen.known) - seen.best) / CONFIG.image_bandwidth**2)
     b, on_map = plain_b(model, points.poses), plain_b(model, MAP.poses)
     whole = 1.0 + CONFIG.state_ridge
-    crowds = model.kernel.gram(MAP.poses, MAP.poses).sum(axis=1)
+    crowds = gram(MAP.poses, MAP.poses).sum(axis=1)
     mean = np.average(k_y @ on_map, weights=1.0 / crowds)
     for crowd in (40, 80):
         r, c = model.evaluate(points.poses, points.weights, crowd, seen, no_noise)
@@ -171,10 +180,10 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
     r, _ = model.evaluate(points.poses, weights, 40, seen, np.zeros((3, 3)))
     near = model.in_reach(points.poses)
     part = MAP.subset(near)
-    local = model.kernel.gram(part.poses, part.poses).astype(float)
+    local = gram(part.poses, part.poses).astype(float)
     smoother = np.linalg.solve(
         local + model._ridge * np.eye(len(near)),
-        model.kernel.gram(part.poses, points.poses).astype(float),
+        gram(part.poses, points.poses).astype(float),
     )
     gram_y = np.exp((model.centring.gram(near, near) - 1.0) / CONFIG.image_bandwidth**2)
     k_y = np.exp((seen.at(near) - seen.best) / CONFIG.image_bandwidth**2)
@@ -194,17 +203,13 @@ def test_a_large_delta_is_the_conditional_kernel_mean():
     np.testing.assert_allclose(found, limit, rtol=0.03, atol=0.02)
 
 
-def test_the_spacing_is_that_of_the_map():
-    assert ImageModel(MAP, CONFIG).spacing == pytest.approx(0.4)
-
-
 def test_what_a_run_sees_everywhere_is_subtracted():
-    mean, values = RunMean(3, radius=2.0), np.array([0.5, 0.2, 0.1])
+    mean, values = RunMean(3, radius=2.0, prior=4.0), np.array([0.5, 0.2, 0.1])
     seen = Similarity.of_all(values)
     np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).at(seen.known), values)
     # still the same place
     np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).at(seen.known), values)
-    expected = values - 2.0 * values / (PRIOR + 2.0)
+    expected = values - 2.0 * values / (4.0 + 2.0)
     np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).at(seen.known), expected)
 
 
@@ -216,8 +221,8 @@ def test_mode_and_moments_of_points_with_two_hills():
     left = Points.gaussian(np.array([0.0, 0.0, 3.1]), np.diag([0.01, 0.04, 0.01]), 300, rng)
     right = Points.gaussian(np.array([9.0, 0.0, 0.0]), np.diag([0.01, 0.01, 0.01]), 300, rng)
     weights = np.repeat([0.7, 0.3], 300) / 300
-    both = Points(np.concatenate([left.poses, right.poses]), weights)
-    pose, covariance, mass = both.moments_about(both.mode(KERNEL.widths), 1.0)
+    both = Points.of(np.concatenate([left.poses, right.poses]), weights)
+    pose, covariance, mass = both.moments(se2.within(both.poses, both.mode(KERNEL.widths), 1.0))
     assert mass == pytest.approx(0.7)
     np.testing.assert_allclose(pose, [0.0, 0.0, 3.1], atol=0.05)
     np.testing.assert_allclose(np.diag(covariance), [0.01, 0.04, 0.01], rtol=0.3)
@@ -239,12 +244,6 @@ def test_resampling_keeps_the_law_of_every_stratum():
                 after.weights @ getattr(after, name), mean, atol=3.0 * error
             )
     np.testing.assert_allclose(found.sums(found.points.weights), 1.0)
-
-
-def test_points_without_likelihood_keep_their_weights():
-    points = Points(np.zeros((3, 3)), np.array([0.25, 0.25, 0.5]))
-    np.testing.assert_allclose(points.reweighted(np.zeros(3)).weights, points.weights)
-    np.testing.assert_allclose(points.reweighted(np.array([1, 3, 0])).weights, [0.25, 0.75, 0])
 
 
 # strata
@@ -295,7 +294,7 @@ def test_the_newest_and_the_likeliest_strata_are_kept():
         strata.ages = strata.ages + 1
     nowhere = np.zeros(len(strata.points), dtype=bool)
     kept, changed = strata.choose(nowhere)
-    assert not changed and len(kept) == 1 + 2 * KEPT
+    assert not changed and len(kept.sizes) == 1 + 2 * KEPT
     assert (np.sum(~kept.led), np.sum(kept.led)) == (1 + KEPT, KEPT)
     assert kept.log_odds[1:].max() == 0.0 and kept.ages.min() == 1
 
@@ -305,7 +304,7 @@ def test_the_likeliest_stratum_is_believed_and_those_at_one_place_together():
     strata.log_odds = np.array([1.5, 1.0, 1.0, -3.0])
     near = np.arange(120) >= 90  # the last one is where the belief is
     found, changed = strata.choose(near)
-    assert changed and len(found) == 3
+    assert changed and len(found.sizes) == 3
     assert found.log_odds[0] == pytest.approx(1.0 + np.log(2.0))
     assert found.here.poses[:, 0].mean() == pytest.approx(5.0, abs=0.2)
 
@@ -324,7 +323,7 @@ def test_the_share_of_informative_images_is_learnt():
 def test_points_from_an_image_are_where_it_could_be():
     model = ImageModel(MAP, CONFIG)
     points = sample_from_image(model, seen_at(3.0, 12.0), 4000, np.random.default_rng(0))
-    near = [points.within(straight(at), 1.5).mean() for at in (3.0, 12.0)]
+    near = [se2.within(points.poses, straight(at), 1.5).mean() for at in (3.0, 12.0)]
     assert min(near) > 0.15
     # weighted they are a sample of the uniform law on the map
     assert points.weights @ points.poses[:, 0] == pytest.approx(9.8, abs=0.6)
@@ -380,14 +379,14 @@ def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong)
 
 def test_the_law_of_a_run_is_learnt_from_pairs_that_agree_with_the_odometry():
     rng, of_run = np.random.default_rng(0), SimilarityDecay(0.5, 0.7, 0.8, 0.1)
-    learnt, misled = DecayOfRun(LAW), DecayOfRun(LAW)
+    learnt, misled = (ConsecutiveImages(replace(MAP, decay=LAW)) for _ in range(2))
     for d, a in rng.uniform(0.0, [0.5, 0.4], (300, 2)):
-        mean, sd = of_run.moments(d, a)
-        learnt.learn(rng.normal(mean, sd), d, a, right=1.0)
+        learnt.learn(rng.normal(*moments(of_run, d, a)), d, a, right=1.0)
         misled.learn(0.9, d, a, right=0.0)
-    assert learnt.law.moments(0.3, 0.2)[0] == pytest.approx(of_run.moments(0.3, 0.2)[0], abs=0.03)
+    right, found, other = (moments(law, 0.3, 0.2)[0] for law in (of_run, learnt.law, misled.law))
+    assert found == pytest.approx(right, abs=0.03)
     assert learnt.law.length < LAW.length and learnt.law.angle > LAW.angle
-    assert misled.law.moments(0.3, 0.2)[0] == pytest.approx(LAW.moments(0.3, 0.2)[0], abs=0.02)
+    assert other == pytest.approx(moments(LAW, 0.3, 0.2)[0], abs=0.02)
 
 
 def test_images_of_the_map_in_their_order_are_a_right_odometry():
@@ -420,7 +419,7 @@ def test_the_stated_covariance_shrinks_with_evidence_down_to_what_the_map_tells(
     stated = [
         stated_covariance(spread, noise, 0.3, z, model, CONFIG)[0, 0] for z in (0.0, 2.0, 50.0)
     ]
-    floor = model.spacing**2 / 12.0
+    floor = 0.4**2 / 12.0  # by the distance of the images
     assert stated[0] > stated[1] > stated[2] > INDEPENDENT * 0.04
     assert stated[2] == pytest.approx(INDEPENDENT * 0.04 + floor * np.cos(0.3) ** 2, rel=0.2)
     before_images = stated_covariance(spread, noise, 0.3, None, model, CONFIG)

@@ -141,7 +141,7 @@ def test_a_frozen_camera_says_nothing_and_is_counted_unless_the_robot_stands(ker
         spread = []
         for _ in range(10):
             localizer.update(kernel_map.descriptors[0])
-            spread.append(localizer.belief.poses[:, 2].std())
+            spread.append(localizer.strata.here.poses[:, 2].std())
             localizer.predict(np.array([step, 0.0, 0.3125 * step]))
         assert localizer.estimate().diagnostics['frozen_images'] == frozen
     # by the noise of the odometry

@@ -6,7 +6,7 @@ from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule
-from kbr_localization.localization.calibration import Calibration
+from kbr_localization.localization.calibration import Calibration, MotionNoise
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import MapStatistics
@@ -25,7 +25,6 @@ from kbr_localization.localization.methods.registry import (
     method_config,
     METHODS,
 )
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
 from map_helpers import map_along, straight
 import numpy as np

@@ -11,6 +11,7 @@ from kbr_localization.localization.calibration import (
     Calibration,
     in_metres,
     LIMITS,
+    MotionNoise,
     moved,
     moved_with_effects,
     reported,
@@ -27,7 +28,6 @@ from kbr_localization.localization.motion import (
     LATE_S,
     measure_delay,
     measure_odometry,
-    MotionNoise,
     put_right,
     variance_between,
 )

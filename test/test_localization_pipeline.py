@@ -120,7 +120,7 @@ def used(gate, steps):
     for step in steps:
         gate.add(step)
         way = way + step
-        if gate.due():
+        if gate.due:
             ways.append(way)
             way = np.zeros(3)
             gate.restart()

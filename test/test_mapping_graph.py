@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import SIZE
+from kbr_localization.localization.calibration import MotionNoise, SIZE
 from kbr_localization.localization.mapping.consistency import agree, DEVIATION
 from kbr_localization.localization.mapping.graph import PoseGraph, settle
 from kbr_localization.localization.mapping.loop_closure import (
@@ -14,7 +14,6 @@ from kbr_localization.localization.mapping.loop_closure import (
 )
 from kbr_localization.localization.mapping.odometry_model import Prior, RUN, SCALE, Wander
 from kbr_localization.localization.mapping.trajectories import Trajectories
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision.turning import View
 from mapping_helpers import trajectory_error
 import numpy as np

@@ -1,5 +1,8 @@
 """
-Systematic errors of a robot's odometry: what it reports of a motion, and what the motion was.
+The odometry motion model: what it reports of a motion, what the motion was, and its noise.
+
+[MbKSR] section 6.3 and [PR] section 5.4 move a pose by rotation, translation, rotation. Composing
+the increment in the base frame gives the same pose and has no singularity when the robot stands.
 
 The wheels move about a point at (offset x, offset y) from the point whose pose the map knows, with
 axes turned by the mounting angle. They count a fraction too many metres ahead, metres sideways (of
@@ -153,6 +156,53 @@ class Calibration:
                 f'{side} those of the poses',
             }
         return found
+
+
+@dataclass(frozen=True)
+class MotionNoise:
+    """
+    Errors of an odometry increment in the base frame: along, across, heading.
+
+    The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
+    (3,) per radian of turning, about the systematic errors (see `calibration`).
+    `per_metre_aside` (3,): the same per metre sideways, of an omnidirectional base; else None.
+    `step` (4,): variances of x, y, cos, sin for one step from image to image, systematic errors
+    included, as in [MbKSR] section 6.3.
+    """
+
+    per_metre: FloatArray
+    per_radian: FloatArray
+    step: FloatArray
+    per_metre_aside: FloatArray | None = None
+
+    @staticmethod
+    def default() -> MotionNoise:
+        """Return variances of an ordinary indoor robot, for runs too short to estimate them."""
+        return MotionNoise(
+            per_metre=np.array([4e-4, 2e-4, 2e-4]),
+            per_radian=np.array([1e-4, 1e-4, 1e-3]),
+            step=np.array([4e-4, 4e-4, 4e-4, 4e-4]),
+        )
+
+    def variances(self, increment: FloatArray) -> FloatArray:
+        """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
+        radians = np.abs(increment[..., 2])[..., np.newaxis]
+        turning = np.asarray(radians * self.per_radian)
+        if self.per_metre_aside is None:
+            metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
+            return metres * self.per_metre + turning
+        ahead, aside = np.abs(increment[..., [0]]), np.abs(increment[..., [1]])
+        return ahead * self.per_metre + aside * self.per_metre_aside + turning
+
+    def in_metres(self, scale: float) -> MotionNoise:
+        """Return the errors of the same increments for poses whose positions are scaled."""
+        metres, aside = np.array([scale**2, scale**2, 1.0]), self.per_metre_aside
+        return MotionNoise(
+            per_metre=metres * self.per_metre,
+            per_radian=metres * self.per_radian,
+            step=np.array([*metres, 1.0]) * self.step,
+            per_metre_aside=None if aside is None else metres * aside,
+        )
 
 
 def in_metres(values: FloatArray, scale: float) -> FloatArray:

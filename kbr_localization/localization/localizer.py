@@ -152,6 +152,9 @@ class UpdateGate:
     """
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
+    `due`: whether the next image should update the belief. `metres`: the way since the last one
+    that did.
+
     Images taken nearly at one place share their errors; counting each as independent makes a
     belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest one
     counts, which may come a little before the distance is reached. A pose that jitters about one
@@ -160,41 +163,34 @@ class UpdateGate:
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
-        self.wanted = np.array([min_distance, min_angle])
+        self._wanted = np.array([min_distance, min_angle])
         self.reopen()
-
-    @property
-    def metres(self) -> float:
-        """Return the way since the last update, or since it was reopened."""
-        return float(self._way[0] + se2.magnitude(self._moved)[0])
 
     def reopen(self) -> None:
         """Start counting again, and let the next image in."""
         self.restart()
-        self._open = True
+        self.open()
 
     def open(self) -> None:  # noqa: A003
         """Let the next image in, whatever the way."""
-        self._open = True
+        self._open = self.due = True
 
     def restart(self) -> None:
         """Start counting again after an update."""
-        self._open, self._way, self._step = False, np.zeros(2), np.zeros(2)
-        self._moved = np.zeros(3)
+        self._open, self.due = False, not self._wanted.all()
+        self._way, self._moved, self.metres = np.zeros(2), np.zeros(3), 0.0
 
     def add(self, increment: FloatArray) -> None:
         """Count the odometry increment (3,) between two images."""
-        self._step = np.array(se2.magnitude(increment))
         self._moved = se2.compose(self._moved, increment)
-        size = np.array(se2.magnitude(self._moved))
-        if np.any(size > 0.1 * self.wanted):
-            self._way, self._moved = self._way + size, np.zeros(3)
-
-    def due(self) -> bool:
-        """Whether the next image should update the belief."""
+        sizes = se2.magnitude(np.stack([increment, self._moved]))
+        step, size = np.transpose(sizes)
+        way = self._way + size
+        self.metres = float(way[0])
         # from half a step before the wanted way on, no later image is nearer to it
-        way = self._way + se2.magnitude(self._moved)
-        return self._open or bool(np.any(way + 0.5 * self._step >= self.wanted))
+        self.due = self._open or bool(np.any(way + 0.5 * step >= self._wanted))
+        if np.any(size > 0.1 * self._wanted):
+            self._way, self._moved = way, np.zeros(3)
 
 
 def check_start(pose: FloatArray, covariance: FloatArray) -> None:

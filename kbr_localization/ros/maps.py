@@ -16,7 +16,6 @@ from kbr_localization import se2
 from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
-from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
 from kbr_localization.localization.map import grow
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -248,7 +247,7 @@ class GrowingMap:
         alike = kernel_map.per_camera(kernel_map.describer.cross_gram(rows, rows))
         poses = np.array([image.pose for image in images])
         radius = 2.0 * kernel_map.filter_config.localized_radius
-        near = [se2.within(poses, pose, radius, MAX_HEADING_DIFF) for pose in poses]
+        near = [se2.within(poses, pose, radius) for pose in poses]
         moved_along = np.any(~np.array(near) & (alike >= np.median(self._recent)), axis=1)
         if moved_along.any():
             reason = 'not added: the view moved along with the robot'

@@ -7,7 +7,7 @@ changes them in these steps:
 
     born       a stratum where this image could be, and one with a grossly wrong odometry
     predict    model-based kernel sum rule: the kernel mean of the motion model in closed form
-               ([MbKSR] eq. 21, `pose_kernel`)
+               ([MbKSR] eq. 21, `image_model.PoseKernel`)
     weigh      conditional kernel mean of the map at the image ([MbKSR] eq. 7, `image_model`),
                which is kernel Bayes' rule for large delta
     judge      log odds of every stratum against a wrong place (`strata`)
@@ -19,13 +19,11 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages
-from kbr_localization.localization.filter.covariance import stated_covariance
-from kbr_localization.localization.filter.image_model import ImageModel
+from kbr_localization.localization.filter.image_model import ImageModel, RunMean
 from kbr_localization.localization.filter.odometry import gross_errors, GROSS_RATE, OdometryModel
-from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.filter.run_mean import RunMean
 from kbr_localization.localization.filter.strata import (
     BORN,
+    Points,
     RecentImages,
     sample_about,
     sample_from_image,
@@ -53,6 +51,8 @@ CARRIED = 0.02
 """Part of the motions unknown to the odometry in which a robot is carried to any place."""
 SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
+INDEPENDENT, SHARED, MOUNTING = 0.4, 3.0, 0.04
+"""a, e and b (radians) of `stated_covariance`."""
 
 
 class KernelBayesLocalizer(Localizer):
@@ -104,21 +104,10 @@ class KernelBayesLocalizer(Localizer):
             self.strata.log_odds[0] = self.most
 
     @property
-    def belief(self) -> Points:
-        """Return the points (m,) that are believed."""
-        assert self.strata is not None
-        return self.strata.here
-
-    @property
     def confirmed(self) -> bool:
         """Whether images speak for the belief more than they do for any wrong place."""
         limit = self.statistics.evidence_limit
         return self.strata is not None and float(self.strata.log_odds[0]) > limit
-
-    @property
-    def odometry_wrong(self) -> bool:
-        """Whether consecutive images say that the robot moves otherwise than the odometry says."""
-        return self.consecutive.probability > 0.5
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """Continue with the belief on a map that has more images at its end."""
@@ -136,7 +125,7 @@ class KernelBayesLocalizer(Localizer):
         """Poses (size, 3) drawn from the belief; none without one."""
         if self.strata is None:
             return np.zeros((0, 3))
-        return self.belief.resampled(size, np.random.default_rng(0)).poses
+        return self.strata.here.resampled(size, np.random.default_rng(0)).poses
 
     def tell_time(self, seconds: float) -> None:
         """Say when the next image was taken."""
@@ -148,7 +137,7 @@ class KernelBayesLocalizer(Localizer):
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough, or may have been moved unnoticed."""
-        return self.gate.due() or self._now - self._looked >= 0.5
+        return self.gate.due or self._now - self._looked >= 0.5
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move all points by an increment (3,)."""
@@ -160,11 +149,11 @@ class KernelBayesLocalizer(Localizer):
 
     def update(self, descriptor: np.ndarray) -> None:
         """Take in an image by its descriptor (d,): is it due, is it new, and what does it say."""
-        due, before = self.gate.due(), self.consecutive.probability
+        due, before = self.gate.due, self.consecutive.probability
         self.consecutive.update(descriptor, self._pose, self._now - self._looked)
         self._looked = self._now
         self._carried = max(self._carried, CARRIED * (self.consecutive.probability - before))
-        if not due and not self.odometry_wrong:
+        if not due and not self.consecutive.odometry_wrong:
             return
         if self.consecutive.repeated:
             self.gate.restart()
@@ -214,7 +203,7 @@ class KernelBayesLocalizer(Localizer):
             self.odometry.resume_from(self.odometry.law(belief))
         # Believe the likeliest stratum.
         mode = belief.mode(self.model.kernel.widths)
-        near = self.strata.points.within(mode, self.config.localized_radius)
+        near = se2.within(self.strata.points.poses, mode, self.config.localized_radius)
         self.strata, changed = self.strata.choose(near)
         self.diagnostics['recoveries'] += changed
         # Draw points from the posterior kernel mean, and learn the odometry's errors.
@@ -227,29 +216,29 @@ class KernelBayesLocalizer(Localizer):
         """Summarize the belief about its highest mode."""
         if self.strata is None:
             return nothing_known(self.diagnostics, self._updated)
-        config, belief = self.config, self.belief
+        strata, config, confirmed = self.strata, self.config, self.confirmed
+        belief = strata.here
         mode = belief.mode(self.model.kernel.widths)
-        pose, spread, mass = belief.moments_about(mode, config.localized_radius)
-        posterior = self.strata.posterior()
-        away = ~self.strata.points.within(mode, config.localized_radius)
+        near = se2.within(strata.points.poses, mode, config.localized_radius)
+        pose, spread, mass = belief.moments(near[: strata.sizes[0]])
+        posterior = strata.posterior()
         odds = np.exp(posterior - np.logaddexp.reduce(posterior))
-        elsewhere = float(odds[1:] @ self.strata.sums(self.strata.points.weights * away)[1:])
-        confidence, confirmed = mass * (1.0 - min(elsewhere, 1.0)), self.confirmed
-        status = status_of(
-            confidence, config.localized_mass, confirmed and not self.odometry_wrong
-        )
+        elsewhere = float(odds[1:] @ strata.sums(strata.points.weights * ~near)[1:])
+        confidence, wrong = mass * (1.0 - min(elsewhere, 1.0)), self.consecutive.odometry_wrong
+        status = status_of(confidence, config.localized_mass, confirmed and not wrong)
         mean = self.recent.log_likelihood
         if self.recent.many and mean < self.statistics.typical_log_likelihood:
             status = NOT_ON_THIS_MAP
-        covariance = unknown()
-        if status not in NO_POSE:
-            z = mean if self.strata.ages[0] else None
+        if status in NO_POSE:
+            covariance = unknown()
+        else:
+            z = mean if strata.ages[0] else None
             noise, heading = self.odometry.noise, float(pose[2])
             covariance = stated_covariance(spread, noise, heading, z, self.model, config)
             covariance = covariance + self.kernel_map.uncertainty_at(pose)
         details = self.diagnostics | {
             'elsewhere': elsewhere,
-            'evidence': float(self.strata.log_odds[0]),
+            'evidence': float(strata.log_odds[0]),
             'evidence_limit': self.statistics.evidence_limit,
             'log_likelihood': mean,
             'mass_in_radius': mass,
@@ -277,7 +266,7 @@ class KernelBayesLocalizer(Localizer):
     def _add_unreported_motion(self, metres: float) -> float:
         """Return the way since the last image, at least what the odometry may have missed."""
         seconds, self._updated_at = min(self._now - self._updated_at, 3.0), self._now
-        if not self.odometry_wrong:
+        if not self.consecutive.odometry_wrong:
             return metres
         # the pace of a robot: metres and radians a second
         hidden = np.maximum(np.array([0.7, 0.7, 0.5]) * seconds, metres)
@@ -309,3 +298,35 @@ class KernelBayesLocalizer(Localizer):
         size, bandwidths = strata.sizes[0], self.model.kernel.bandwidths[[0, 1, 3]]
         errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * bandwidths
         strata.points.move(errors)
+
+
+def stated_covariance(
+    spread: FloatArray,
+    noise: FloatArray,
+    heading: float,
+    log_likelihood: float | None,
+    model: ImageModel,
+    config: KbrConfig,
+) -> FloatArray:
+    """
+    Return the covariance (3, 3) to state, in the map frame, without the map's own.
+
+    The covariance of the points falls with each image as if errors of images were independent,
+    which those of nearby images are not: they share the light, the camera, and what the odometry
+    has wrong. So state
+
+        s ((a + e exp(-z)) C + T (D + N) T^T),    D = diag(d^2 / 12, 0, b^2).
+
+    C: `spread` (3, 3) of the points about their highest mode; N: `noise` (3, 3) of the motion
+    since the last update; s: `covariance_scale`. z: mean `log_likelihood` of the last images, at
+    least 0: where images are L times as likely here as elsewhere, the shared error makes variances
+    fall as 1 / L; None before an image said anything about the place, where C + T N T^T is stated.
+    D and N are along, across and in heading of the robot, and T turns them into the axes of the
+    map. d: distance from an image of the map to the nearest one. b: mounting of the camera.
+    """
+    turn = se2.rotation(heading)
+    if log_likelihood is None:
+        return np.asarray(spread + turn @ noise @ turn.T)
+    of_points = (INDEPENDENT + SHARED * np.exp(-max(log_likelihood, 0.0))) * spread
+    floor = np.diag([model.spacing**2 / 12.0, 0.0, MOUNTING**2])
+    return np.asarray(config.covariance_scale * (of_points + turn @ (floor + noise) @ turn.T))

@@ -21,13 +21,14 @@ from kbr_localization.localization.calibration import (
     SIZE,
 )
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.filter.strata import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 GROSS_RATE = 0.01
 """Probability, per metre, that the odometry becomes grossly wrong."""
+_DESCRIBED = [f'odometry_{name}{kind}' for kind in ('', '_sd') for name in NAMES]
 _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
     NAMES.index, ('mounting', 'lateral_scale', 'forward_scale', 'turn_scale')
 )
@@ -41,10 +42,6 @@ class OdometryModel:
     `noise`: (3, 3) of the motion since the last update, in the frame of the base. `learnt`: what a
     start begins with, None before a belief was confirmed.
     """
-
-    noise: FloatArray
-    _effects: FloatArray
-    _metres: float
 
     def __init__(self, kernel_map: KernelMap, config: KbrConfig) -> None:
         self._model, self._config = kernel_map.motion_noise, config
@@ -62,6 +59,11 @@ class OdometryModel:
         if points is not None:
             points.odometry = np.tile(self._about, (len(points), 1))
         self._restart()
+
+    def _restart(self) -> None:
+        self.noise: FloatArray = np.zeros((3, 3))
+        self._effects: FloatArray = np.zeros((3, SIZE))
+        self._metres = 0.0
 
     def resume_from(self, learnt: Calibration) -> None:
         """
@@ -83,14 +85,13 @@ class OdometryModel:
     def described(self, points: Points) -> dict[str, float]:
         """Return the errors under points and their standard deviations, for diagnostics."""
         law = self.law(points)
-        values = {f'odometry_{n}': float(v) for n, v in zip(NAMES, law.values, strict=True)}
-        deviations = zip(NAMES, law.deviations, strict=True)
-        return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
+        numbers = np.concatenate([law.values, law.deviations]).tolist()
+        return dict(zip(_DESCRIBED, numbers, strict=True))
 
     def predict(self, increment: FloatArray, points: Points) -> None:
         """Move points by an odometry increment (3,), corrected by the errors of each."""
         motion, effect = moved_with_effects(increment, self.expected + self._about)
-        carried = se2.adjoint(se2.inverse(motion))
+        carried = np.linalg.inv(se2.adjoint(motion))  # errors into the frame after the motion
         variances = self._config.noise_scale * self._model.variances(increment)
         self.noise = carried @ self.noise @ carried.T + np.diag(variances)
         self._effects = carried @ self._effects + effect
@@ -121,9 +122,6 @@ class OdometryModel:
         changed = min(self._config.carried_rate * self._metres, 1.0) * self._prior
         self.covariance = 0.5 * (posterior + posterior.T) + changed
         self._restart()
-
-    def _restart(self) -> None:
-        self.noise, self._effects, self._metres = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0
 
 
 def gross_errors(size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kbr_localization import se2
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.image_model import ImageModel
-from kbr_localization.localization.filter.points import Points, ranges, systematic
+from kbr_localization.localization.filter.image_model import cells, ImageModel
 from kbr_localization.localization.map.similarity import Similarity
-from kbr_localization.se2 import FloatArray, wrap_angle
+from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 SMALL = 30
 """Points of a stratum that is not believed."""
@@ -36,6 +38,106 @@ OFF_MAP = 0.01
 """Prior density of a place that the map does not know, relative to one that it knows."""
 LIGHT, MEMORY = 40.0, 16.0
 """Images after which the light may have changed; entirely new images of `log_likelihood`."""
+
+
+@dataclass(eq=False)
+class Points:
+    """
+    `poses` (m, 3) with `weights` (m,) that add up to one.
+
+    `odometry`: (m, 7) errors of the odometry by point (`calibration.NAMES`).
+    Replace the arrays, never change them in place: points share them.
+    """
+
+    poses: FloatArray
+    weights: FloatArray
+    odometry: FloatArray
+
+    @staticmethod
+    def of(poses: FloatArray, weights: FloatArray) -> Points:
+        """Return points without errors of the odometry."""
+        return Points(poses, weights, np.zeros((len(weights), SIZE)))
+
+    def __len__(self) -> int:
+        """Count the points."""
+        return len(self.weights)
+
+    @staticmethod
+    def gaussian(
+        pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
+    ) -> Points:
+        """Draw equally weighted points about a pose (3,) with covariance (3, 3)."""
+        values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+        deviations = np.sqrt(np.maximum(values, 0.0))
+        poses = pose + rng.standard_normal((size, 3)) * deviations @ vectors.T
+        poses[:, 2] = se2.wrap_angle(poses[:, 2])
+        return Points.of(poses, np.full(size, 1.0 / size))
+
+    def select(self, index: NDArray[np.intp]) -> Points:
+        """Select points."""
+        return Points(self.poses[index], self.weights[index], self.odometry[index])
+
+    def resampled(self, size: int, rng: np.random.Generator) -> Points:
+        """Draw equally weighted points of the same law, by systematic resampling."""
+        chosen = systematic(self.weights, np.array([len(self.weights)]), np.array([size]), rng)
+        return Points(self.poses[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
+
+    def effective_size(self) -> float:
+        """Return 1 / sum w^2."""
+        return float(1.0 / np.sum(self.weights**2))
+
+    def move(self, increments: FloatArray) -> None:
+        """Move the points by increments (m, 3) or (3,) in their own frames."""
+        self.poses = se2.compose(self.poses, increments)
+
+    def moments(self, members: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, float]:
+        """Return mean (3,), covariance (3, 3) and mass of members (m,): of all if that is 0."""
+        weights = self.weights * members
+        mass = float(weights.sum())
+        weights = weights / mass if mass > 0.0 else self.weights
+        mean = se2.from_plane_and_circle(weights @ se2.to_plane_and_circle(self.poses))
+        deviations = self.poses - mean
+        deviations[:, 2] = se2.wrap_angle(deviations[:, 2])
+        return mean, np.asarray((weights[:, np.newaxis] * deviations).T @ deviations), mass
+
+    def mode(self, widths: FloatArray) -> FloatArray:
+        """
+        Find the pose (3,) where the kernel mean of a Gaussian kernel is largest.
+
+        `widths`: (4,) of the kernel in x, y, cos, sin. Runs the fixed-point iteration of [MbKSR]
+        eq. 33 from the heaviest cells of a grid and takes the highest end.
+        """
+        points = se2.to_plane_and_circle(self.poses) / widths
+        numbers = cells(np.floor(0.5 * points))
+        _, first, cell = np.unique(numbers, return_index=True, return_inverse=True)
+        heaviest = np.argsort(-np.bincount(cell, weights=self.weights))[:4]
+        means = points[first[heaviest]]
+        for _ in range(15):
+            kernel = np.exp(-0.5 * cdist(means, points, 'sqeuclidean')) * self.weights
+            height = kernel.sum(axis=1)
+            moved = kernel @ points / np.maximum(height, 1e-300)[:, np.newaxis]
+            step = float(np.abs(moved - means).max())
+            means = moved
+            if step < 0.01:
+                break
+        return se2.from_plane_and_circle(means[int(np.argmax(height))] * widths)
+
+
+def systematic(
+    weights: FloatArray, sets: NDArray[np.intp], sizes: NDArray[np.intp], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """
+    Draw indices by systematic resampling of sets of points that follow each other.
+
+    `weights`: (m,) that add up to one in each of `sets` (s,), their numbers of points; `sizes`:
+    (s,) how many are drawn of each. The drawn indices (sum of `sizes`,) increase.
+    """
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    position = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
+    ticks = number + (rng.random(len(sizes))[number] + position) / sizes[number]
+    ends = np.cumsum(sets)[number]
+    chosen = np.searchsorted(np.cumsum(weights), ticks)
+    return np.asarray(np.clip(chosen, ends - sets[number], ends - 1))
 
 
 @dataclass(eq=False)
@@ -61,26 +163,19 @@ class Strata:
     def born(points: Points, log_odds: float, led: bool = False) -> Strata:
         """Make one stratum."""
         one = np.ones(1)
-        size, age = np.array([len(points)]), np.zeros(1, dtype=np.int64)
+        size, age = np.array([len(points.weights)]), np.zeros(1, dtype=np.int64)
         return Strata(points, size, log_odds * one, age, np.full(1, led), one, one, one)
-
-    def __len__(self) -> int:
-        """Count the strata."""
-        return len(self.log_odds)
 
     @property
     def here(self) -> Points:
         """Return the points of the first stratum."""
-        return self.points.select(slice(self.sizes[0]))
-
-    @property
-    def starts(self) -> NDArray[np.intp]:
-        """Return the number (s,) of the first point of each stratum."""
-        return np.asarray(np.cumsum(self.sizes) - self.sizes)
+        size, points = self.sizes[0], self.points
+        return Points(points.poses[:size], points.weights[:size], points.odometry[:size])
 
     def sums(self, values: FloatArray) -> FloatArray:
-        """Add values (m,) of the points up in each stratum: (s,)."""
-        return np.asarray(np.add.reduceat(values, self.starts))
+        """Add values (..., m) of the points up in each stratum: (..., s)."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        return np.asarray(np.add.reduceat(values, starts, axis=-1))
 
     def posterior(self) -> FloatArray:
         """Return the log odds (s,) with the prior of the place."""
@@ -89,8 +184,9 @@ class Strata:
     def select(self, index: NDArray[np.intp]) -> Strata:
         """Select strata (k,), in that order."""
         points, *arrays = vars(self).values()
-        chosen = points.select(ranges(self.starts[index], self.sizes[index]))
-        return Strata(chosen, *[array[index] for array in arrays])
+        ends = np.cumsum(self.sizes)
+        chosen = np.concatenate([np.arange(ends[i] - self.sizes[i], ends[i]) for i in index])
+        return Strata(points.select(chosen), *[array[index] for array in arrays])
 
     def joined(self, other: Strata) -> Strata:
         """Append other strata."""
@@ -115,8 +211,9 @@ class Strata:
         # the points of a global start lie anywhere
         crowd = int(self.sizes[0]) if self.ages[0] else 0
         r, c = model.evaluate(self.points.poses, prior, crowd, seen, noise)
-        floor, mean = outlier_rate * float(r.max()), self.sums(weights * r)
-        self.coverage = np.minimum(self.sums(weights * c), 1.0)
+        floor = outlier_rate * float(r.max())
+        mean, coverage = self.sums(weights * np.stack([r, c]))
+        self.coverage = np.minimum(coverage, 1.0)
         nothing = 1.0 - i * self.coverage
         self.likelihood = i * mean + nothing
         scale = i * mean / np.maximum(mean + floor, 1e-300)
@@ -151,46 +248,42 @@ class Strata:
         these then has the odds of all. `near`: (m,) points at the place that is believed; strata
         of these are dropped.
         """
-        keep = self.led | (self.sums(self.points.weights * near) <= 0.5)
-        keep[0] = True
-        strata = self.select(np.flatnonzero(keep))
-        posterior = strata.posterior()
-        apart = np.flatnonzero(~strata.led)[1:]
+        kept = self.led | (self.sums(self.points.weights * near) <= 0.5)
+        kept[0] = True
+        posterior = np.where(kept, self.posterior(), -np.inf)
+        apart = np.flatnonzero(kept & ~self.led)[1:]
         together = float(np.logaddexp.reduce(posterior[apart], initial=-np.inf))
         if together > posterior[0]:
             best = apart[np.argmax(posterior[apart])]
-            strata.log_odds[best] += together - posterior[best]
+            self.log_odds[best] += together - posterior[best]
             posterior[best] = together
         likeliest = int(np.argmax(posterior))
-        order = np.arange(len(strata))
-        if likeliest:
-            order[0], order[likeliest] = likeliest, 0
-            strata = strata.select(order)
-            strata.led[0] = False
-        return strata.select(strata._best()), likeliest > 0
-
-    def resampled(self, size: int, rng: np.random.Generator) -> Strata:
-        """Resample strata of another size than `size` and `SMALL`, or with few heavy points."""
-        sizes = np.full(len(self), SMALL)
-        sizes[0] = size
-        few = (1.0 / self.sums(self.points.weights**2) < 0.5 * sizes) | (self.sizes != sizes)
-        drawn = np.repeat(few, sizes)
-        chosen = systematic(self.points.weights, self.sizes, sizes, rng)
-        same = np.minimum(ranges(self.starts, sizes), len(self.points) - 1)
-        points = self.points.select(np.where(drawn, chosen, same))
-        points.weights = np.where(drawn, 1.0 / np.repeat(sizes, sizes), points.weights)
-        return replace(self, points=points, sizes=sizes)
-
-    def _best(self) -> NDArray[np.intp]:
-        """Return indices to keep: half of each kind for their age, half for their odds."""
-        chosen = [np.zeros(1, dtype=np.intp)]
-        led = self.led[1:]
-        for members in (np.flatnonzero(~led), np.flatnonzero(led)):
-            by_age = 1 + members[np.argsort(self.ages[1:][members], kind='stable')]
+        self.led[likeliest] = False
+        order = np.arange(len(kept))
+        order[likeliest], order[0] = 0, likeliest
+        order = order[kept[order]]
+        chosen, others = [order[:1]], order[1:]
+        # of each kind keep half for their age, half for their odds
+        for kind in (others[~self.led[others]], others[self.led[others]]):
+            by_age = kind[np.argsort(self.ages[kind], kind='stable')]
             youngest, older = np.split(by_age, [KEPT // 2])
             likely = older[np.argsort(-self.log_odds[older], kind='stable')]
             chosen += [youngest, likely[: KEPT - KEPT // 2]]
-        return np.concatenate(chosen)
+        return self.select(np.concatenate(chosen)), likeliest > 0
+
+    def resampled(self, size: int, rng: np.random.Generator) -> Strata:
+        """Resample strata of another size than `size` and `SMALL`, or with few heavy points."""
+        sizes, weights = np.full(len(self.sizes), SMALL), self.points.weights
+        sizes[0] = size
+        few = (1.0 / self.sums(weights**2) < 0.5 * sizes) | (self.sizes != sizes)
+        # of equal weights as many as there are is each point once
+        law = np.where(
+            np.repeat(few, self.sizes), weights, np.repeat(1.0 / self.sizes, self.sizes)
+        )
+        points = self.points.select(systematic(law, self.sizes, sizes, rng))
+        drawn = np.repeat(few, sizes)
+        points.weights = np.where(drawn, np.repeat(1.0 / sizes, sizes), points.weights)
+        return replace(self, points=points, sizes=sizes)
 
 
 class RecentImages:
@@ -228,11 +321,7 @@ def evidence(likelihood: FloatArray, coverage: FloatArray, reference: float) -> 
 
 
 def sample_from_image(
-    model: ImageModel,
-    seen: Similarity,
-    size: int,
-    rng: np.random.Generator,
-    few: bool = False,
+    model: ImageModel, seen: Similarity, size: int, rng: np.random.Generator, few: bool = False
 ) -> Points:
     """
     Draw points about the poses of candidates, weighted as a sample of the uniform law on these.
@@ -251,9 +340,8 @@ def sample_from_image(
     chosen = rng.choice(len(candidates), size=size, p=proposal)
     poses = model.poses[candidates[chosen]]
     poses = poses + rng.standard_normal((size, 3)) * model.kernel.widths[[0, 1, 3]]
-    poses[:, 2] = wrap_angle(poses[:, 2])
     weights = places[chosen] / proposal[chosen]
-    return Points(poses, weights / weights.sum())
+    return Points.of(poses, weights / weights.sum())
 
 
 def sample_about(
@@ -268,7 +356,6 @@ def sample_about(
     points, far = Points.gaussian(pose, covariance, config.points, rng), config.points // 2
     radius, share = config.localized_radius, min(1.0 - config.localized_mass, 0.5)
     points.poses[:far] += rng.standard_normal((far, 3)) * [2.0 * radius, 2.0 * radius, 0.5]
-    points.poses[:, 2] = wrap_angle(points.poses[:, 2])
     points.weights[:far] = share / far
     points.weights[far:] = (1.0 - share) / (config.points - far)
     return points

@@ -15,17 +15,15 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
-from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
 from kbr_localization.localization.filter.strata import evidence
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
-from kbr_localization.localization.map.similarity import GramDescriber
+from kbr_localization.localization.map.similarity import GramDescriber, Indices
 from kbr_localization.progress import report
 from kbr_localization.se2 import FloatArray
 from kbr_localization.workers import run_tasks
 import numpy as np
 from numpy.typing import NDArray
 
-Indices = NDArray[np.intp]
 Stay = list[tuple[float, float, float]]
 """What is new, Lambda and c of each image."""
 MEASURED_NOW = (
@@ -78,11 +76,9 @@ def statistics_of(stays: list[FloatArray]) -> MapStatistics:
     share = np.diff(np.minimum(np.cumsum(weights[likeliest]), most), prepend=0.0)
     reference = float(share @ means[likeliest] / share.sum())
     limit = LEAST
-    for stay in stays:
-        log_odds = 0.0
-        for nats in stay[:, 0] * evidence(stay[:, 1], stay[:, 2], reference):
-            log_odds = max(log_odds + float(nats), 0.0)
-            limit = max(limit, log_odds)
+    for new, likelihood, coverage in (stay.T for stay in stays):
+        nats = np.append(0.0, np.cumsum(new * evidence(likelihood, coverage, reference)))
+        limit = max(limit, float((nats - np.minimum.accumulate(nats)).max()))
     said = sum(float(stay[:, 0] * stay[:, 2] @ np.log(stay[:, 1])) for stay in stays)
     return MapStatistics(limit, max(said / float(weights.sum()), 0.0), reference)
 
@@ -131,7 +127,7 @@ def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> li
             localizer.initialize_globally()
             uncovered, stays = 0, [*stays, []]
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.expected))
-        if localizer.gate.due():
+        if localizer.gate.due:
             metres, starts = localizer.gate.metres, localizer.strata is None
             changes = localizer.diagnostics['recoveries']
             localizer.update_similarities(view)
@@ -140,7 +136,7 @@ def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> li
             changed = starts or localizer.diagnostics['recoveries'] > changes
             uncovered = uncovered + 1 if strata.coverage[0] < 0.1 else 0
             mode = strata.here.mode(localizer.model.kernel.widths)
-            right = se2.within(mode, pose, localizer.config.localized_radius, MAX_HEADING_DIFF)
+            right = se2.within(mode, pose, localizer.config.localized_radius)
             if changed or right:
                 stays.append([])
             else:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from kbr_localization.localization.map.kernel_map import KernelMap
 
 
-RUN_SD, RUN_PAIRS = 0.3, 50.0
-"""Standard deviation of log top, log length and log angle of a run; pairs that it remembers."""
-
-
 @dataclass(frozen=True)
 class SimilarityDecay:
     """Parameters of the law above: `length` in metres, `angle` in radians."""
@@ -88,46 +84,9 @@ class SimilarityDecay:
         spread = max(1.48 * float(np.median(errors)), 0.03)
         return cls(float(q[0]), float(length), float(angle), spread)
 
-    def distance(self, d: FloatArray | float, a: FloatArray | float) -> FloatArray:
-        """Return u of d metres and a radians."""
-        return np.asarray(d / self.length + a / self.angle)
-
-    def moments(self, d: float, a: float) -> tuple[float, float]:
-        """Return mean and standard deviation of k~; what a turn brings into view is anything."""
-        expected = self.top * np.exp(-self.distance(d, a))
-        return float(expected), self.spread * float(np.hypot(1.0, 4.0 * a))
-
     def in_metres(self, scale: float) -> SimilarityDecay:
         """Return the law of a map whose metres are scaled."""
         return replace(self, length=scale * self.length)
-
-
-class DecayOfRun:
-    """
-    The `law` of the images of one drive, whose light and speed are not those of the map.
-
-    An extended Kalman filter of log top, log length and log angle starts from the map's law and
-    forgets old pairs. The spread follows the errors and is at least the map's.
-    """
-
-    def __init__(self, of_map: SimilarityDecay) -> None:
-        self.law, self._least = of_map, of_map.spread
-        self._prior = RUN_SD**2 * np.eye(3)
-        self._covariance = self._prior
-
-    def learn(self, value: float, d: float, a: float, right: float) -> None:
-        """Learn from k~ of two images, d metres and a radians apart with probability `right`."""
-        law, rate = self.law, right / RUN_PAIRS
-        expected, sd = law.moments(d, a)
-        error = value - expected
-        slope = expected * np.array([1.0, d / law.length, a / law.angle])
-        prior = self._covariance + rate * (self._prior - self._covariance)
-        gain = right * prior @ slope / (right * slope @ prior @ slope + sd**2)
-        self._covariance = prior - np.outer(gain, slope @ prior)
-        top, length, angle = np.exp(np.clip(error * gain, -RUN_SD, RUN_SD))
-        variance = law.spread**2 * (1.0 + rate * ((error / sd) ** 2 - 1.0))
-        spread = max(float(np.sqrt(variance)), self._least)
-        self.law = SimilarityDecay(law.top * top, law.length * length, law.angle * angle, spread)
 
 
 def with_suited_config(kernel_map: KernelMap, given: Mapping[str, Any] | None = None) -> KernelMap:

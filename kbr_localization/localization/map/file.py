@@ -25,7 +25,7 @@ from h5py import h5d, h5z
 from kbr_localization import __version__
 from kbr_localization.errors import KbrError, MapError, MissingModuleError
 from kbr_localization.files import new_file
-from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
+from kbr_localization.localization.calibration import Calibration, MotionNoise, NAMES, SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
@@ -35,7 +35,6 @@ from kbr_localization.localization.map.kernel_map import (
     MapStatistics,
     OF_IMAGES,
 )
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer, describer_from_state
 import numpy as np
 

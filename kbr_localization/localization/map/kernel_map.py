@@ -10,12 +10,11 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import Calibration
+from kbr_localization.localization.calibration import Calibration, MotionNoise
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.similarity import Centring, Similarity
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.describer import Compare, compare, missing_cameras
@@ -239,7 +238,7 @@ class KernelMap:
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
-            return Similarity.of_all(self.similarities(descriptor), missing)
+            return Similarity.of_all(self._compare(descriptor), missing)
         # a few find a robot that was carried; a start without a belief takes many
         candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
@@ -271,7 +270,7 @@ class KernelMap:
     def _places(self) -> cKDTree:
         return cKDTree(self.poses[:, :2])
 
-    @property
+    @functools.cached_property
     def is_large(self) -> bool:
         """Whether images are found through the index."""
         return len(self) > EXACT_IMAGES and self.descriptors.shape[1] > 1

@@ -57,7 +57,8 @@ class Similarity:
         self.size, self.candidates, self.missing = size, candidates, missing
         self._compute = compute
         self._computed, self._values = given
-        self.at(candidates if nearby is None else np.union1d(candidates, nearby))
+        if len(self._computed) < size:
+            self.at(candidates if nearby is None else np.union1d(candidates, nearby))
         self.known, self.best = self._computed, float(self._values.max())
 
     @classmethod
@@ -95,7 +96,8 @@ class Centring:
     The kernel mean m of a map's images, and k~.
 
     `describer`, `descriptors`: k and the images (n, d). The Z_j are at most 128 of them,
-    evenly spread, whose indices are `references`. `means`: m at all images (n,) where it is known
+    evenly spread, whose indices are `references`; `with_references` gives the values k (l,) of a
+    descriptor (d,) and these. `means`: m at all images (n,) where it is known
     from before, which is forgotten if it is that of another k or of other images.
     """
 
@@ -110,7 +112,7 @@ class Centring:
         # the standard error of the mean of 128 is 9% of the deviation of k
         evenly = np.linspace(0, n - 1, min(n, 128)).round()
         self.references = np.unique(evenly.astype(np.intp))
-        self._compare = describer.prepared(descriptors[self.references])
+        self.with_references = describer.prepared(descriptors[self.references])
         self._means = np.full(n, np.nan)  # computed when they are asked for
         found = self._means_of(self.references)
         self._squared_norm = float(found.mean())
@@ -130,10 +132,6 @@ class Centring:
     def means(self) -> FloatArray:
         """Return m at all images (n,): 5 s for 100,000 where it is not known."""
         return self._means_of(np.arange(len(self._means)))
-
-    def with_references(self, descriptor: NDArray[np.generic]) -> FloatArray:
-        """Return the values k (l,), not centred, of a descriptor (d,) and the references."""
-        return self._compare(descriptor)
 
     def of(self, similarity: Similarity) -> Similarity:
         """Centre the kernel values of an image and the map."""
@@ -157,25 +155,17 @@ class Centring:
     def _cosine(
         self, values: FloatArray, means: FloatArray, others: FloatArray | float
     ) -> FloatArray:
-        """Return k~ of images by their values k, m(a) and m(b)."""
-        scale = self._length(means) * self._length(others)
-        return np.asarray((values - means - others + self._squared_norm) / scale)
-
-    def squared_length(self, means: FloatArray) -> FloatArray:
-        """Return |k(., a) - m|^2 of images with values m(a): how far they are from the mean."""
-        return self._length(means) ** 2
-
-    def _length(self, means: FloatArray | float) -> FloatArray:
-        """Return |k(., a) - m| for values m(a); k of an image with itself is 1."""
-        squared = 1.0 - 2.0 * np.asarray(means) + self._squared_norm
-        return np.sqrt(np.maximum(squared, 0.01))
+        """Return k~ of images by their values k, m(a) and m(b); k of equal images is 1."""
+        lengths = np.maximum(1.0 - 2.0 * means + self._squared_norm, 0.01)
+        lengths = lengths * np.maximum(1.0 - 2.0 * others + self._squared_norm, 0.01)
+        return np.asarray((values - means - others + self._squared_norm) / np.sqrt(lengths))
 
     def _means_of(self, indices: Indices) -> FloatArray:
         """Values (m,) of m at images of the map."""
         unknown = indices[np.isnan(self._means[indices])]
         for start in range(0, len(unknown), _AT_ONCE):
             block = unknown[start : start + _AT_ONCE]  # noqa: E203
-            values = self._compare(self._descriptors[block])
+            values = self.with_references(self._descriptors[block])
             self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])
 

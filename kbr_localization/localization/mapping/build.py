@@ -14,7 +14,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import SIZE
+from kbr_localization.localization.calibration import MotionNoise, SIZE
 from kbr_localization.localization.map.build import describe_runs, transitions
 from kbr_localization.localization.map.decay import with_suited_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
@@ -49,7 +49,7 @@ from kbr_localization.localization.mapping.trajectories import (
     segment_numbers,
     Trajectories,
 )
-from kbr_localization.localization.motion import measure_odometry, MotionNoise
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import VisionConfig
 import numpy as np

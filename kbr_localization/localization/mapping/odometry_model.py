@@ -19,10 +19,15 @@ from typing import NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.localization.calibration import moved_with_effects, NAMES, SIZE, twists
+from kbr_localization.localization.calibration import (
+    MotionNoise,
+    moved_with_effects,
+    NAMES,
+    SIZE,
+    twists,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import (

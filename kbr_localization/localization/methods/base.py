@@ -7,7 +7,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.configuration import Config, parameter
 from kbr_localization.localization.calibration import moved
-from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.filter.strata import Points
 from kbr_localization.localization.localizer import (
     Localizer,
     nothing_known,
@@ -125,7 +125,7 @@ class MapLocalizer(Localizer):
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
-        return self.gate.due()
+        return self.gate.due
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
@@ -175,7 +175,8 @@ class MapLocalizer(Localizer):
         if belief is None:
             return nothing_known(self.diagnostics, self._updated)
         about = belief.mode(np.array([width, width, 0.4, 0.4])) if pose is None else pose
-        mean, covariance, mass = belief.moments_about(about, config.localized_radius)
+        near = se2.within(belief.poses, about, config.localized_radius)
+        mean, covariance, mass = belief.moments(near)
         if pose is not None:
             offset = se2.rotation(pose[2]) @ se2.between(pose, mean)
             mean, covariance = pose, covariance + np.outer(offset, offset)

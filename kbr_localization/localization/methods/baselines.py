@@ -7,8 +7,7 @@ The particle filter has the k-nearest-neighbour observation model (NN, [NN]).
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.localization.filter.covariance import in_map_axes
-from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.filter.strata import Points
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer
 from kbr_localization.se2 import FloatArray
@@ -72,7 +71,8 @@ class DeadReckoning(NearestImage):
         jacobian = np.eye(3)
         jacobian[:2, 2] = [before[1] - self.pose[1], self.pose[0] - before[0]]
         carried = jacobian @ self.covariance @ jacobian.T
-        self.covariance = carried + in_map_axes(np.diag(variances), before[2])
+        turn = se2.rotation(before[2])
+        self.covariance = carried + turn @ np.diag(variances) @ turn.T
 
     def weigh(self, similarities: FloatArray) -> None:
         """Take the start from an image when there is none."""
@@ -115,7 +115,7 @@ class NearestNeighbourParticleFilter(MapLocalizer):
             return
         count = 4 * self.config.points  # as `kbr`
         poses = self.kernel_map.poses[self.rng.integers(len(self.kernel_map), size=count)]
-        self._points = Points(poses, np.full(count, 1.0 / count))
+        self._points = Points.of(poses, np.full(count, 1.0 / count))
         self._points.move(self.rng.standard_normal(poses.shape) * self._spread)
 
     def move(self, increment: FloatArray) -> None:
@@ -136,7 +136,8 @@ class NearestNeighbourParticleFilter(MapLocalizer):
         difference[..., 2] = se2.wrap_angle(difference[..., 2])
         density = np.exp(-0.5 * np.sum((difference / self._spread) ** 2, axis=-1))
         weights = weights / max(float(weights.sum()), 1e-300)
-        self._points = self._points.reweighted(density @ weights + self.config.outlier_rate)
+        posterior = self._points.weights * (density @ weights + self.config.outlier_rate)
+        self._points.weights = posterior / posterior.sum()
         if self._points.effective_size() < 0.5 * len(self._points):
             self._points = self._points.resampled(self.config.points, self.rng)
 

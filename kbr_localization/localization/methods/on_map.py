@@ -33,7 +33,7 @@ from kbr_localization.kernels.rules import (
     regularise,
     squared_bayes_rule,
 )
-from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.filter.strata import Points
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer, ON_MAP
 from kbr_localization.se2 import FloatArray
@@ -140,7 +140,7 @@ class OnMap(MapLocalizer):
         if not weights.sum() > 0.0:  # a prediction that has left the map
             weights = np.ones_like(weights)
         self.diagnostics['negative_mass'] = float((weights - self.alpha).sum() / weights.sum())
-        return Points(self.kernel_map.poses, weights / weights.sum())
+        return Points.of(self.kernel_map.poses, weights / weights.sum())
 
 
 class Algorithm1(OnMap):
@@ -321,7 +321,7 @@ class KernelMonteCarloFilter(OnMap):
         """Return the sample, or the positive part of the weights on the map poses."""
         if self.points is None:
             return super().belief()
-        return Points(self.points, np.full(len(self.points), 1.0 / len(self.points)))
+        return Points.of(self.points, np.full(len(self.points), 1.0 / len(self.points)))
 
 
 def gaps_between(poses: FloatArray) -> FloatArray:
