@@ -175,17 +175,14 @@ def test_images_are_used_in_the_order_of_their_stamps_and_wait_for_their_odometr
     assert not queue.dropped
 
 
-def test_a_backlog_is_dropped_but_for_the_newest():
+def test_of_too_many_images_the_newest_are_kept_and_the_others_counted():
     queue = filled(1, 2, 3, 4, 5, 6, backlog=3)
     assert taken(queue, until(5)) == 5
     assert queue.dropped == {'a newer one was there': 4}
     assert taken(queue, until(6)) == 6
-
-
-def test_images_without_odometry_do_not_pile_up():
-    queue = filled(*range(1000), size=5)
-    assert len(queue) == 5
-    assert queue.dropped == {'too many wait for odometry': 995}
+    waiting = filled(*range(1000), size=5)
+    assert len(waiting) == 5
+    assert waiting.dropped == {'too many wait for odometry': 995}
 
 
 def test_odometry_that_is_later_than_a_queue_is_long_costs_images_but_not_all():

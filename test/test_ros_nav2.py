@@ -9,13 +9,15 @@ from ros_robot import node_at_hand, Robot
 pytestmark = pytest.mark.ros
 
 
-def test_particles_and_the_service_for_the_initial_pose_are_those_of_nav2(ros, nav2, tiny_world):
+def test_particles_service_and_heartbeats_are_those_that_nav2_expects(ros, nav2, tiny_world):
+    from bond.msg import Status
     from nav2_msgs.msg import ParticleCloud
     from nav2_msgs.srv import SetInitialPose
 
     clouds = ros.collect(ParticleCloud, 'particle_cloud', BEST_EFFORT)
-    values = {'map_file': tiny_world.map_file, 'initialize_globally': False, 'particles': 50}
-    with node_at_hand(ros, **values):
+    beats = ros.collect(Status, 'bond')
+    values = {'initialize_globally': False, 'particles': 50, 'autostart': False}
+    with node_at_hand(ros, map_file=tiny_world.map_file, **values) as node:
         robot = Robot(ros)
         robot.wait_for_listeners()
         robot.drive(0.0, 1.0)
@@ -25,15 +27,6 @@ def test_particles_and_the_service_for_the_initial_pose_are_those_of_nav2(ros, n
         ros.spin_until(lambda: clouds)
         assert len(clouds[-1].particles) == 50 and clouds[-1].header.frame_id == 'map'
         assert sum(particle.weight for particle in clouds[-1].particles) == pytest.approx(1.0)
-
-
-def test_a_manager_that_wants_a_bond_hears_heartbeats_while_the_node_is_active(
-    ros, nav2, tiny_world
-):
-    from bond.msg import Status
-
-    beats = ros.collect(Status, 'bond')
-    with node_at_hand(ros, map_file=tiny_world.map_file, autostart=False) as node:
         ros.spin_until(lambda: len(beats) >= 5)
         assert {(beat.id, beat.active) for beat in beats} == {('localization', True)}
         assert beats[0].heartbeat_period == pytest.approx(0.1)

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 import signal
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from helpers import wall_image
 from kbr_localization.datasets import open_dataset
@@ -111,6 +111,9 @@ def test_without_a_belief_there_is_no_pose_until_one_is_given(start):
     topics = {'/image publishers': '1', '/odom publishers': '1'}.items()
     node.ros.spin_until(lambda: topics <= diagnostics(robot.reports, ': input')[1].items())
     assert not robot.poses
+    for topic in ('image', 'odom'):  # cameras and base drivers may send best effort
+        (listener,) = node.ros.node.get_subscriptions_info_by_topic(f'/{topic}')
+        assert listener.qos_profile.reliability == BEST_EFFORT.reliability
     node.node.trigger_deactivate()
     robot.send_initial_pose(robot.pose(2.0), frame_id='elsewhere')
     node.ros.spin_until(lambda: "expected frame 'map', got 'elsewhere'" in node.log)
@@ -126,6 +129,9 @@ def test_images_that_cannot_be_used_end_what_is_localized(start):
     robot = node.robot
     assert robot.arrive(0.0, 6.0) < 0.3
     robot.hears('Localized', ': localization')
+    told = [status for report in robot.reports for status in report.status]
+    levels = {status.level for status in told if status.message == 'Localized'}
+    assert levels == {DiagnosticStatus.OK}
     seconds, why = 6.05, 'images could be used: image of 64x48 pixels: expected'
     while why not in diagnostics(robot.reports, ': localization')[0]:
         robot.send_odometry(seconds)
@@ -160,7 +166,8 @@ def test_while_the_robot_stands_images_are_used_on_request_or_by_a_parameter(sta
 def test_another_map_is_loaded_by_name_and_a_bad_one_changes_nothing(start, tiny_world, tmp_path):
     KernelMap.load(tiny_world.map_file).subset(np.arange(25)).save(tmp_path / 'short.h5')
     files = [f'long={tiny_world.map_file}', f'short={tmp_path}/short.h5']
-    node = start(map_file='long', map_files=files)
+    node = start(map_file='long', map_files=files, initialize_globally=False)
+    call(node.ros, Empty, 'reinitialize_global_localization', Empty.Request())
     node.robot.arrive(0.0, 2.0)
     assert node.set('map_file', '/no/such/map.h5')
     bad = node.load_map()
@@ -170,8 +177,13 @@ def test_another_map_is_loaded_by_name_and_a_bad_one_changes_nothing(start, tiny
     good = node.load_map('short')
     assert good.success and '25 images' in good.message
     assert node.node.get_parameter('map_file').value == 'short'
+    node.robot.drive(2.85, 3.2)
+    assert node.node.localization.session.needs_initial_pose
     call(node.ros, Empty, 'reinitialize_global_localization', Empty.Request())
-    assert node.robot.arrive(2.85, 5.2) < 0.3
+    assert node.robot.arrive(3.25, 8.0) < 0.3
+    node.node.trigger_deactivate()
+    assert 'going on with map short, where' in start(map_file='long', map_files=files).log
+    assert 'saved pose not used: it is of another map' in start().log
 
 
 def test_a_view_that_has_changed_joins_the_map_and_the_belief_stays(start, tmp_path):

@@ -21,11 +21,11 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     robot, first = recorded.robot, recorded.start()
 
     def bad_poses_are_told():
-        for frame, variance in (('odom', 0.0), ('map', -1.0)):
+        for frame, variance in (('odom', 0.0), ('map', -1.0), ('map', 0.36)):
             known = (robot.stamp_ns(0.0), frame, np.ones(3), variance * np.eye(3))
             recorded.poses.publish(conversions.pose_with_covariance(*known))
         says = ("expected frame 'map', got 'odom'", 'not used: expected a finite covariance')
-        return all(words in first.output for words in says)
+        return all(words in first.output for words in (*says, 'deviation is 0.60 m'))
 
     ros.spin_until(bad_poses_are_told)
     recorded.seconds = 0.4

@@ -39,13 +39,17 @@ def test_it_comes_back_as_it_was(tmp_path):
     assert load_pose(path).learnt is None
 
 
-def test_a_power_cut_leaves_the_pose_before_or_after(tmp_path, monkeypatch):
+def test_a_power_cut_leaves_the_pose_before_or_after_and_a_bad_place_is_named(
+    tmp_path, monkeypatch
+):
     path, known = tmp_path / 'pose.json', []
     save_pose(path, SAVED)
     monkeypatch.setattr(os, 'fsync', lambda handle: known.append(load_pose(path).stamp_ns))
     save_pose(path, replace(SAVED, stamp_ns=200 * SECOND))
     assert known == [SAVED.stamp_ns]  # the new one is on the disk while the old one has its place
     assert load_pose(path).stamp_ns == 200 * SECOND
+    with pytest.raises(RosError, match='pose_file'):
+        save_pose(path / 'pose.json', SAVED)
 
 
 def test_it_is_carried_forward_by_the_odometry_unless_that_was_reset():
@@ -98,12 +102,6 @@ def test_a_damaged_value_is_named(tmp_path, changed):
         path.write_bytes(rubbish)
         with pytest.raises(RosError, match=r'pose\.json.*delete the file'):
             load_pose(path)
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(RosError, match='pose_file'):
-        save_pose(tmp_path / 'file' / 'pose.json', SAVED)
 
 
 def test_each_node_has_a_file_and_nav2s_name_for_it_is_known(monkeypatch, tmp_path):
