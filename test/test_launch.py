@@ -71,7 +71,7 @@ def test_a_run_is_replayed_over_the_topics_that_are_named_and_that_is_the_end(re
 
 
 def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
-    code, output = replay(until=' 40 images in ', exit_at_end='false')
+    code, output = replay(until=' 40 images in ', linger=10.0, exit_at_end='false')
     assert code == ENDED and 'user interrupted' in output and 'Caught exception' not in output
 
 
