@@ -27,12 +27,9 @@ raise SystemExit(programs.{}())
     ],
 )
 def test_an_early_signal_ends_a_program_without_a_traceback(node, number, delay):
-    process = subprocess.Popen(
-        [sys.executable, '-c', PROGRAM.format(node)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    program = [sys.executable, '-c', PROGRAM.format(node)]
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+    process = subprocess.Popen(program, **pipes)
     assert process.stdout.readline() == 'begun\n'
     time.sleep(delay)
     process.send_signal(number)

@@ -205,8 +205,9 @@ def test_a_view_that_has_changed_joins_the_map_and_the_belief_stays(start, tmp_p
 
 
 def test_a_deactivated_node_is_silent_and_goes_on_from_its_belief_or_the_saved_pose(start):
-    node = start()
+    node = start(save_pose_rate=100.0)
     node.robot.arrive(0.0, 6.0)
+    node.ros.spin_until((node.ros.folder / 'pose.json').is_file)
     lifecycle = node.node
     lifecycle.trigger_deactivate()
     saved = load_pose(node.ros.folder / 'pose.json')

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ros
 
 
 def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
-    recorded = Recorded(ros)
+    recorded = Recorded(ros, jpeg_quality=20)
     robot, first = recorded.robot, recorded.start()
 
     def bad_poses_are_told():
@@ -40,6 +40,8 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     second = recorded.start('going on with')
     recorded.drive_on(6)
     assert second.stop(signal.SIGINT) == 0
+    images = (recorded.out / 'std_cam').iterdir()
+    assert max(image.stat().st_size for image in images) < 3000  # 95 makes twice as many bytes
     run = open_dataset(recorded.out)
     assert len(run) >= before + 6 and run.skipped.get('bad line in odom.tdf', 0) <= 1
     references = np.array([frame.reference for frame in run])
