@@ -1,9 +1,4 @@
-"""
-The package's errors: one base, one subclass per room.
-
-A message says what was wrong, what was expected, what was given and what to do about it, in one
-line. Only the command line and the nodes turn these errors into exit codes or log lines.
-"""
+"""The package's errors: each says what was wrong, expected and given, and what to do about it."""
 
 from kbr_localization.progress import printable
 

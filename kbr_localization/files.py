@@ -58,11 +58,7 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
 
 
 def temporary_of(target: Path) -> Path:
-    """
-    Name a hidden file or folder in the same folder, which the caller makes, and moves or removes.
-
-    Those that killed processes left there a week ago are removed.
-    """
+    """Name a hidden file or folder near a file; remove what killed processes left a week ago."""
     with suppress(OSError):
         for left in target.parent.glob('.*.kbr-*'):
             if left.stat().st_mtime < time.time() - 7 * 86_400:

@@ -1,9 +1,4 @@
-"""
-Independent tasks in this process, in several of this machine, or on a Dask cluster (joblib).
-
-Everywhere linear algebra and OpenCV use one thread: the cores are busy with other tasks, and a
-result must not depend on how many there are.
-"""
+"""Independent tasks, each on one thread: in this process, in several, or on a Dask cluster."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -47,7 +42,7 @@ def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 
 
 def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-    joblib = _import('joblib')
+    joblib = importlib.import_module('joblib')
     warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
     backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
     with joblib.parallel_config('loky', initializer=_end_with, **backend):
@@ -77,7 +72,7 @@ def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
         for future in futures:
             yield future.result()
             future.release()
-    except _import('distributed').KilledWorker as error:
+    except importlib.import_module('distributed').KilledWorker as error:
         raise WorkersError(
             f'workers of the Dask cluster died repeatedly at one task ({error}): give them '
             'more memory, or see their logs'
@@ -92,32 +87,26 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
     Do tasks of the block in `jobs` processes (None: one per usable core), or on a Dask cluster.
 
     Workers of a cluster need this package in the same version and must see the runs under the
-    same paths. Raises WorkersError where a package is missing or no scheduler answers.
+    same paths. Raises WorkersError where no scheduler answers.
     """
-    if scheduler is None:
-        cores = _import('joblib').cpu_count() if importlib.util.find_spec('joblib') else 1
-        with _used(cores if jobs is None else jobs):
+    client: Any = nullcontext()
+    if scheduler is not None:
+        jobs, distributed = 1, importlib.import_module('distributed')
+        try:
+            client = distributed.Client(scheduler, timeout='10s', set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise WorkersError(
+                f'no Dask scheduler answers at {scheduler}: expected one like tcp://host:8786, '
+                'started by `dask scheduler`'
+            ) from error
+    elif jobs is None and importlib.util.find_spec('joblib'):
+        jobs = importlib.import_module('joblib').cpu_count()
+    with client as entered:
+        token = _workers.set((jobs or 1, entered))
+        try:
             yield
-        return
-    distributed = _import('distributed')
-    try:
-        client = distributed.Client(scheduler, timeout='10s', set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise WorkersError(
-            f'no Dask scheduler answers at {scheduler}: expected one like tcp://host:8786, '
-            'started by `dask scheduler`'
-        ) from error
-    with client, _used(1, client):
-        yield
-
-
-@contextmanager
-def _used(jobs: int, client: Any = None) -> Iterator[None]:
-    token = _workers.set((jobs, client))
-    try:
-        yield
-    finally:
-        _workers.reset(token)
+        finally:
+            _workers.reset(token)
 
 
 def gathered(what: str, total: int, work: Work, tasks: Sequence[Any]) -> list[Any]:
@@ -169,10 +158,3 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise WorkersError(f'parallel work needs {name}: pip install {name}') from error

@@ -64,14 +64,12 @@ def main() -> int:
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
     """Repeat --train and --test before every value that follows them."""
-    current, first, repeated = '', False, []
+    option, repeated = '', list[str]()
     for argument in arguments:
         if argument.startswith('-') and argument != '-':
-            current, first = argument if argument in ('--train', '--test') else '', True
-        elif current and not first:
-            repeated.append(current)
-        else:
-            first = False
+            option = argument if argument in ('--train', '--test') else ''
+        elif option and repeated[-1] != option:
+            repeated.append(option)
         repeated.append(argument)
     return repeated
 

@@ -14,7 +14,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.tracks import continues, FEWEST, MAX_SPEED, PAUSE, PAUSE_PERIODS
-from kbr_localization.errors import KbrError, RosError
+from kbr_localization.errors import KbrError
 import numpy as np
 
 SECOND = 1_000_000_000
@@ -117,10 +117,7 @@ class OdometryBuffer:
         return Coverage.READY if bridged else Coverage.GAP
 
     def at(self, stamp_ns: int) -> se2.FloatArray:
-        """Pose (3,) interpolated at a stamp; raises RosError where there is none."""
-        coverage = self.coverage(stamp_ns)
-        if coverage is not Coverage.READY:
-            raise RosError(f'no odometry for stamp {stamp_ns * 1e-9:.3f} s: {coverage.value}')
+        """Pose (3,) interpolated at a stamp that is covered."""
         stamps, poses = zip(*self._around(stamp_ns), strict=True)
         return se2.interpolate(np.array(stamps, dtype=np.int64), np.stack(poses), stamp_ns)
 

@@ -242,9 +242,7 @@ class Inputs:
     ) -> None:
         self._node, self.config, self.session, self.active = node, config, session, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
-        self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
-            self.cameras, config.sync_tolerance
-        )
+        self._synchronizer = Synchronizer[MessageImage](self.cameras, config.sync_tolerance)
         self._matched, self.unmatched = time.monotonic(), False
         self.silent_cameras = self.other_cameras = ''
         self.others: list[Topic] = []

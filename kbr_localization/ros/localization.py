@@ -99,11 +99,10 @@ class Localization:
 
     def _publish(self, answer: Answer) -> None:
         session, rate = self.session, self.settings.config.save_pose_rate
-        self.outputs.publish(answer, session.tracker.localizer)
+        self.outputs.publish(answer, session.tracker)
         grown = self.growing.look(answer)
         if grown is not None:
             session.follow_map(replace(grown, filter_config=self.settings.filter))
-            self.outputs.map = grown
         if rate > 0.0 and time.monotonic() - self._pose_saved > 1.0 / rate:
             self._pose_saved = time.monotonic()
             self._save_pose(answer)

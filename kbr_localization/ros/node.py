@@ -30,6 +30,23 @@ from rclpy.task import Future
 from std_srvs.srv import Empty, Trigger
 
 
+def _transition(action: Callable[[Any], None]) -> Callable[..., TransitionCallbackReturn]:
+    """Make a transition, which may fail, of an action; rclpy swallows what a transition raises."""
+
+    def make(self: Any, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            action(self)
+        except KbrError as error:
+            self.get_logger().error(str(error))
+            return TransitionCallbackReturn.FAILURE
+        except Exception:
+            self.get_logger().error(f'internal error:\n{traceback.format_exc()}')
+            return TransitionCallbackReturn.ERROR
+        return TransitionCallbackReturn.SUCCESS
+
+    return make
+
+
 class LocalizationNode(ParameterNode, LifecycleNode):
     """Localize a robot by its camera and odometry on a map; see docs/ros_interface.md."""
 
@@ -76,37 +93,9 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if not (config.autostart or optional_interface('bond.msg', 'Status')):
             self.log('info', "bond is not installed: set the manager's bond_timeout to 0.0")
 
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+    @_transition
+    def on_configure(self) -> None:
         """Read the map and open the topics."""
-        return self._transition(self._configure)
-
-    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Begin to work."""
-        return self._transition(self._activate)
-
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop working, keeping map and belief."""
-        return self._transition(self._deactivate)
-
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Release map and topics; also to be shut down, or after an error configured again."""
-        return self._transition(self.clean_up)
-
-    on_shutdown = on_error = on_cleanup
-
-    def _transition(self, action: Callable[[], None]) -> TransitionCallbackReturn:
-        # rclpy swallows what a transition raises
-        try:
-            action()
-        except KbrError as error:
-            self.get_logger().error(str(error))
-            return TransitionCallbackReturn.FAILURE
-        except Exception:
-            self.get_logger().error(f'internal error:\n{traceback.format_exc()}')
-            return TransitionCallbackReturn.ERROR
-        return TransitionCallbackReturn.SUCCESS
-
-    def _configure(self) -> None:
         self._lasting = {*self.publishers, *self.subscriptions}
         try:
             self.localization = Localization(self, self.settings, self.log)
@@ -114,14 +103,18 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             self._close_topics()  # of several one may be refused when others are open
             raise
 
-    def _activate(self) -> None:
+    @_transition
+    def on_activate(self) -> None:
+        """Begin to work."""
         self._configured().start()
         self.active = True
         self._start_as_kept()
         if not self.settings.config.autostart:
             self._bond.start()
 
-    def _deactivate(self) -> None:
+    @_transition
+    def on_deactivate(self) -> None:
+        """Stop working, keeping map and belief."""
         self._bond.stop()
         self.active = False
         self._configured().stop()
@@ -135,6 +128,8 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             self.localization = None
             self._close_topics()
             gc.collect()  # its parts refer to each other, and Python would keep twenty maps
+
+    on_cleanup = on_shutdown = on_error = _transition(clean_up)
 
     def _close_topics(self) -> None:
         for publisher in {*self.publishers} - self._lasting:

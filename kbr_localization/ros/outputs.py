@@ -12,6 +12,7 @@ from kbr_localization import se2
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.conversions import optional_interface, stamped_header
@@ -35,8 +36,8 @@ class Outputs:
     """
     The node's publishers.
 
-    `publish` belongs to the worker's thread, the others to callbacks. `map`: in use. `processing`,
-    `latency`: the last seconds from an image's arrival and from its stamp to its answer.
+    `publish` belongs to the worker's thread, the others to callbacks. `processing`, `latency`: the
+    last seconds from an image's arrival and from its stamp to its answer.
     """
 
     def __init__(
@@ -58,10 +59,10 @@ class Outputs:
 
     def show_map(self, kernel_map: KernelMap) -> None:
         """Publish the poses of a new map."""
-        self.map, now_ns = kernel_map, self._node.get_clock().now().nanoseconds
+        now_ns = self._node.get_clock().now().nanoseconds
         self._map_poses.publish(map_markers(kernel_map.poses, self._header(now_ns)))
 
-    def publish(self, answer: Answer, localizer: Localizer) -> None:
+    def publish(self, answer: Answer, tracker: Tracker) -> None:
         """Publish an answer, if there is anything to publish."""
         if not answer.is_known:
             return
@@ -77,12 +78,13 @@ class Outputs:
         self.processing.append(time.monotonic() - answer.image.received)
         self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
         if self._particles.get_subscription_count():
-            self._publish_particles(answer, localizer)
+            self._publish_particles(answer, tracker.localizer)
         wanted = self._best_match.get_subscription_count() and estimate.updated
-        if wanted and self.map.thumbnails:
+        kernel_map = tracker.kernel_map
+        if wanted and kernel_map.thumbnails:
             with suppress(KbrError):  # a broken image was counted where it was first seen
-                descriptor = self.map.describer.describe(answer.image.load())
-                encoded = self.map.thumbnails[self.map.best_match(descriptor)[0]]
+                descriptor = kernel_map.describer.describe(answer.image.load())
+                encoded = kernel_map.thumbnails[kernel_map.best_match(descriptor)[0]]
                 stamp_ns = answer.stamp_ns
                 message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
                 self._best_match.publish(message)
