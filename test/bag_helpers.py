@@ -40,10 +40,6 @@ def odometry(stamp_ns, x, frame='odom'):
     return stamped(ODOMETRY, stamp_ns, frame, child_frame_id='base', pose=pose)
 
 
-def odometry_in_map(stamp_ns, x):
-    return odometry(stamp_ns, x, 'map')
-
-
 def pose_stamped(stamp_ns, x, frame='map'):
     return stamped(POSE, stamp_ns, frame, pose=pose_of(x))
 

@@ -23,13 +23,6 @@ from kbr_localization.localization.methods.registry import method_config
 import pytest
 
 
-@pytest.fixture
-def run_with_truth(tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run')
-    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(run)))
-    return run, tmp_path / 'truth.tum'
-
-
 def test_the_console_script_is_the_module_and_has_the_version_of_the_package():
     (script,) = entry_points(group='console_scripts', name='kbr')
     assert script.load() is kbr_localization.cli.main
@@ -50,26 +43,16 @@ def test_bad_usage_is_one_line(arguments, fragments):
     assert_one_line(invoke(*arguments), *fragments)
 
 
-def test_an_input_that_is_none_is_one_line(run_with_truth, tmp_path):
-    run, truth = run_with_truth
-    (tmp_path / 'bad.tum').write_text('rubbish\n')
-    for arguments, says in (
-        ((tmp_path / 'bad.tum',), "line 1: expected 8 numbers, got 1: 'rubbish'"),
-        ((tmp_path / 'no.tum',), 'no.tum: No such file'),
-        ((truth, '--cameras', 'std_cam,'), "--cameras 'std_cam,': expected names"),
-    ):
-        assert_one_line(invoke('evaluate', run, *arguments), says)
-    assert_one_line(invoke('demo', '--out', tmp_path / 'bad.tum'), 'Not a directory')
-
-
-def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(run_with_truth):
+def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(tmp_path):
+    given = write_tiny_cold_run(tmp_path / 'run'), tmp_path / 'truth.tum'
+    write_tum(given[1], reference_trajectory(open_dataset(given[0])))
     options = {'capture_output': False, 'stderr': subprocess.PIPE}
     with Path('/dev/full').open('w') as full:
-        result = kbr('evaluate', *run_with_truth, **options, stdout=full)
+        result = kbr('evaluate', *given, **options, stdout=full)
     assert_one_line(result, 'no space left on device')
     reader, writer = os.pipe()
     os.close(reader)
-    result = kbr('evaluate', *run_with_truth, '--json', **options, stdout=writer)
+    result = kbr('evaluate', *given, '--json', **options, stdout=writer)
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, '')
 
@@ -126,7 +109,6 @@ def test_numbers_have_exponents_and_words_are_taken_as_they_are_written():
         ('delta=', 'expected NAME=VALUE'),
         ('delta=nan', "'delta': expected a finite number, got nan"),
         ('delta=1e-3m', r"'delta': expected float, got '1e-3m' \(str\)"),
-        ('delta=true', r"'delta': expected float, got 'true' \(str\)"),
         ('odometry_calibration=maybe', "expected one of .*, got 'maybe'"),
         ('vision.words=7.5', r"'vision\.words': expected int"),
         ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),

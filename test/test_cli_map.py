@@ -65,8 +65,12 @@ def test_runs_of_the_same_name_stay_apart(tmp_path):
 
 def test_the_map_can_be_limited_in_size_and_has_what_is_set(world, tmp_path):
     options = ('--set', 'image_bandwidth=1', '--set', 'vision.words=20', '--max-images', 7)
-    done('map', 'build', world / 'train', *options, '--out', tmp_path / 'map.h5')
-    facts = facts_of(tmp_path / 'map.h5')
+    paths = [tmp_path / f'seed {seed}.h5' for seed in (0, 3)]
+    for seed, path in zip((0, 3), paths, strict=True):
+        done('map', 'build', world / 'train', *options, '--seed', seed, '--out', path)
+    one, other = (KernelMap.load(path).descriptors[:] for path in paths)
+    assert np.any(one != other)
+    facts = facts_of(paths[0])
     assert facts['images'] == 7
     assert facts['filter']['image_bandwidth'] == 1.0
     assert facts['descriptor_size'] == 4 * 20

@@ -310,7 +310,6 @@ def test_a_comparison_prints_its_rows(world, tmp_path):
     [
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
         (('--sizes', '500'), ['size 500', '30 images', '--sizes']),
-        (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--set', 'delta=0.1'), ['--map takes a finished map']),
     ],
 )

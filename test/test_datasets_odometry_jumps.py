@@ -11,7 +11,6 @@ from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.tracks import refuse_repeated_times, without_jumps
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.trajectories import odometry_leaps
-from kbr_localization.ros.buffers import Added, OdometryBuffer
 import numpy as np
 import pytest
 
@@ -95,25 +94,6 @@ def test_stamps_that_go_back_for_long_and_over_the_same_times_are_refused(stamps
     expected = pytest.raises(DatasetError, match='it go back') if over else nullcontext()
     with expected:
         refuse_repeated_times('it', [round(stamp * SECOND) for stamp in stamps])
-
-
-@pytest.mark.parametrize('seed', range(3))
-def test_the_node_takes_them_in_the_same_way(seed):
-    rng, track = np.random.default_rng(seed), winding()
-    poses, at = track.poses.copy(), rng.choice(np.arange(10, 190, 10), 4, replace=False)
-    for index in at[:2]:  # from there on elsewhere
-        poses[index:] = se2.compose(rng.normal(0.0, 30.0, 3), poses[index:])
-    for index in at[2:]:
-        end = index + rng.integers(1, 3)
-        poses[index:end] += rng.normal(0.0, 30.0, 3)
-    cleaned, _ = without_jumps(OdometryTrack(track.stamps_ns, poses))
-    buffer, jumps = OdometryBuffer(), 0
-    for stamp, pose in zip(track.stamps_ns.tolist(), poses, strict=True):
-        jumps += buffer.add(stamp, pose) is Added.POSE_JUMP
-    assert jumps == 2
-    last = buffer.continued(buffer.newest(1)[0][1])
-    step = se2.between(cleaned.poses[-1], last)
-    np.testing.assert_allclose(step, 0.0, atol=1e-8)
 
 
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):

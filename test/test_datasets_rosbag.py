@@ -1,6 +1,7 @@
 """Bags: what is read of them, chosen, skipped and refused, and what is written."""
 
 import contextlib
+from functools import partial
 import os
 import pickle
 import shutil
@@ -13,7 +14,6 @@ from bag_helpers import (
     image,
     images,
     odometry,
-    odometry_in_map,
     pose_covariance,
     pose_stamped,
     SECOND,
@@ -227,7 +227,7 @@ def test_topics_are_chosen_by_custom_or_by_name(tmp_path, sent, chosen, wheels, 
     [
         (pose_stamped, [(1.5, 1.5), (2.25, 2.25), (3.25, 3.25)], [2.0, 3.0, None, None]),
         # stands for long, then moves
-        (odometry_in_map, [(1.5, 1.0), (3.6, 1.0), (5.5, 2.5)], [1.0, 1.0, None, None]),
+        (partial(odometry, frame='map'), [(1.5, 1), (3.6, 1), (5.5, 2.5)], [1, 1, None, None]),
     ],
 )
 def test_the_reference_is_interpolated_where_it_is_known(tmp_path, maker, known, expected):

@@ -1,12 +1,8 @@
 """What is measured of a trajectory, and the files in which it is kept."""
 
 from dataclasses import replace
-from pathlib import Path
-import re
-import subprocess
-import sys
 
-from kbr_localization.errors import DatasetError, EvaluationError
+from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.metrics import associate
 from kbr_localization.evaluation.tum import check_details, read_detailed, write_detailed
@@ -80,15 +76,6 @@ def test_a_lucky_moment_is_not_enough_and_a_later_loss_counts():
         assert never[name] is None
 
 
-def test_a_trajectory_of_another_run_is_refused_with_both_spans():
-    run = straight_run()
-    other = Trajectory(run.stamps_ns + 10**12, run.poses)
-    with pytest.raises(
-        EvaluationError, match=r'the run spans .* the trajectory \[1000001000\.000'
-    ):
-        run_errors(run, other)
-
-
 def with_covariance(scale):
     """Twenty thousand estimates whose errors are drawn from a correlated Gaussian."""
     run = straight_run(count=20_000, step_m=0.01)
@@ -138,27 +125,15 @@ def test_wrong_answers_that_were_called_localized_are_told():
     assert run_metrics(run_errors(run, right))['wrong_called_localized'] is None
 
 
-def test_localized_is_what_the_status_says():
-    run = straight_run(101)
-    off = np.outer(np.arange(101) < 10, [3.0, 0, 0])
-    words = (*['uncertain'] * 6, *['localized'] * 95)
-    metrics = run_metrics(run_errors(run, replace(shifted(run, off), statuses=words)))
-    assert metrics['localized_after_m'] == pytest.approx(3.0)
-    assert metrics['localized_after_s'] == pytest.approx(2.4)
-    assert metrics['below_1m_after_m'] == pytest.approx(5.0)
-    assert run_metrics(run_errors(run, run))['localized_after_m'] is None
-
-
 # files
 
 
-def wavy_run(count=50, noise=0.0):
-    rng = np.random.default_rng(1)
+def wavy_run(count=50):
     poses = np.stack(
         [0.2 * np.arange(count), np.sin(0.1 * np.arange(count)), 0.3 * np.arange(count)], axis=1
     )
     stamps = 1_152_212_857_193_444_001 + 407_000_123 * np.arange(count, dtype=np.int64)
-    return Trajectory(stamps, poses + noise * rng.normal(size=poses.shape))
+    return Trajectory(stamps, poses)
 
 
 def test_a_trajectory_comes_back_from_its_file_with_stamps_to_the_nanosecond(tmp_path):
@@ -169,35 +144,6 @@ def test_a_trajectory_comes_back_from_its_file_with_stamps_to_the_nanosecond(tmp
     np.testing.assert_allclose(back.poses[:, :2], run.poses[:, :2], atol=1e-9)
     turned = np.exp(1j * back.poses[:, 2]) / np.exp(1j * run.poses[:, 2])
     np.testing.assert_allclose(turned, 1, atol=1e-8)
-
-
-def test_lines_that_are_no_pose_are_skipped_and_counted(tmp_path):
-    path = tmp_path / 'broken.tum'
-    good = '2.0 1 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n2.0 9 0 0 0 0 0 1\n'
-    path.write_text(f'{good}1.0 0 0 0 0 0 0\n2.0 0 0 zero 0 0 0 1\n1.0 0 0 0 0 0 0 0\n')
-    found = read_tum(path)
-    assert found.poses.tolist() == [[0, 0, 0], [1, 0, 0]]
-    bad, repeated = found.skipped
-    assert bad.startswith('bad line in broken.tum (the first: line 4: expected 8 numbers')
-    assert (found.skipped[bad], repeated) == (3, 'repeated stamp in broken.tum')
-    path.write_text('# a comment\n\n1.0 nan 0 0 0 0 0 1\n')
-    with pytest.raises(DatasetError, match=r'no line can be used: line 3: .*a finite pose'):
-        read_tum(path)
-
-
-def test_evo_ape_reads_the_files_and_agrees_about_the_error(tmp_path):
-    pytest.importorskip('evo', reason='evo is not installed')
-    reference, estimate = wavy_run(), wavy_run(noise=0.05)
-    write_tum(tmp_path / 'reference.tum', reference)
-    write_tum(tmp_path / 'estimate.tum', estimate)
-    command = [Path(sys.executable).with_name('evo_ape'), 'tum', 'reference.tum', 'estimate.tum']
-    output = subprocess.run(
-        command, cwd=tmp_path, check=True, capture_output=True, text=True, env={'HOME': tmp_path}
-    ).stdout
-    rmse = float(re.search(r'rmse\s+(\S+)', output).group(1))
-    assert rmse == pytest.approx(
-        run_metrics(run_errors(reference, estimate))['position_rmse_m'], abs=2e-6
-    )
 
 
 def detailed(run):
@@ -237,10 +183,6 @@ def test_details_of_another_trajectory_are_refused_and_a_foreign_csv_is_not_read
         write_tum(path, other)
         with pytest.raises(EvaluationError, match='localize again'):
             read_detailed(path)
-    text = details.read_text()
-    details.write_text(text.replace('seconds', 'minutes'))
-    with pytest.raises(EvaluationError, match='expected the columns stamp_ns'):
-        read_detailed(path)
     details.write_text('a,b\n1,2\n')
     assert read_detailed(path).covariances is None
     assert 'not of `kbr localize`' in caplog.text

@@ -186,8 +186,9 @@ def test_parameters_that_cannot_be_used_have_the_worst_score(folds):
 SETTINGS = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=2000')
 
 
-def test_the_command_makes_a_map_with_what_was_found(runs, tmp_path):
-    out, arguments = tmp_path / 'map.h5', []
+def test_the_command_makes_a_map_with_what_was_found(runs, tmp_path, monkeypatch):
+    out, arguments, sizes = tmp_path / 'map.h5', [], []
+    monkeypatch.setattr(tuning, 'make_folds', lambda *a: sizes.append(a[2]) or make_folds(*a))
     for name, run in zip('ab', runs, strict=True):
         write_cold_run(tmp_path / name, list(run), run.odometry)
         arguments.append(tmp_path / name)
@@ -196,7 +197,7 @@ def test_the_command_makes_a_map_with_what_was_found(runs, tmp_path):
     assert result.returncode == 0, result.stderr
     _, last = (tmp_path / 'map.h5.trials.jsonl').read_text().splitlines()
     (row,) = json.loads(result.stdout)
-    assert row['score'] <= row['default_score']
+    assert sizes == [(15,)] and row['score'] <= row['default_score']
     # by how much the errors of the chosen parameters were larger or smaller than stated
     scale = KbrConfig().covariance_scale * json.loads(last)[2]['spread']
     assert row['values']['covariance_scale'] == pytest.approx(scale)

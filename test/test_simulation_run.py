@@ -40,6 +40,8 @@ def test_a_run_is_a_dataset_with_regular_frames_that_are_always_rendered_alike(b
     assert run.odometry.stamps_ns[0] < stamps[0] < stamps[-1] < run.odometry.stamps_ns[-1]
     np.testing.assert_allclose(np.diff(run.odometry.stamps_ns), 50_000_000)
     np.testing.assert_array_equal(run[3].load_image(), again[3].load_image())
+    night = SyntheticRun(building, replace(RUN, light='night'))
+    assert np.any(run[3].load_image() != night[3].load_image())
     assert np.any(run[3].load_image() != again[4].load_image())
 
 
