@@ -152,11 +152,12 @@ def test_images_that_cannot_be_used_are_counted(run_path):
     (run_path / 'std_cam' / 'Thumbs.db').write_bytes(b'')
     other = images[0].with_name(format_image_name(START_NS, straight_reference(5.0)))
     shutil.copy(images[0], other)
-    edit(run_path / ODOMETRY, lambda lines: lines[:40])
+    edit(run_path / ODOMETRY, lambda lines: [*lines[:40], lines[0]])
     skipped = open_dataset(run_path).skipped.items()
     assert {reason.partition(' (')[0]: count for reason, count in skipped} == {
         'bad image name': 1,
         'repeated stamp': 1,
+        'repeated stamp in odom.tdf': 1,
         'no odometry': 4,
     }
     edit(run_path / ODOMETRY, lambda lines: lines[:3])
