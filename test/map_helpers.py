@@ -48,6 +48,13 @@ def straight(metres) -> np.ndarray:
     return np.array([metres, 0.0, 0.0])
 
 
+def on_circle(metres, radius) -> np.ndarray:
+    """Poses (..., 3) so far along a circle about the origin."""
+    angle = np.asarray(metres) / radius
+    x, y = radius * np.cos(angle), radius * np.sin(angle)
+    return np.stack([x, y, se2.wrap_angle(angle + np.pi / 2)], axis=-1)
+
+
 def random_poses(rng, count, size) -> np.ndarray:
     """Poses (count, 3) in a square of twice `size` metres, facing anywhere."""
     return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])

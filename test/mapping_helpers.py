@@ -6,6 +6,7 @@ import hashlib
 from helpers import FRAME_NS, START_NS, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.localization.mapping.align import fit
 from kbr_localization.vision import turning, VisionConfig
 import numpy as np
 
@@ -101,15 +102,6 @@ class FollowedOnce:
         return self._flows[pair].copy()
 
 
-def aligned(poses, truth):
-    """Poses (n, 3) moved rigidly so that their positions are nearest to the true ones."""
-    a, b = (each[:, :2] - each[:, :2].mean(axis=0) for each in (poses, truth))
-    turn = np.arctan2(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]), np.sum(a * b))
-    moved = se2.compose(np.array([0.0, 0.0, turn]), poses)
-    moved[:, :2] += truth[:, :2].mean(axis=0) - moved[:, :2].mean(axis=0)
-    return moved
-
-
 def trajectory_error(poses, truth):
     """Root mean square distance in metres after rigid alignment."""
-    return float(np.sqrt(np.mean(np.sum((aligned(poses, truth) - truth)[:, :2] ** 2, axis=1))))
+    return fit(np.arange(len(poses)), poses, truth).missed

@@ -31,8 +31,9 @@ class LinearGaussian:
             if t:
                 m, p = self.a @ m, self.a @ p @ self.a.T + self.q
             predicted = m, p
-            gain = p @ self.c.T @ np.linalg.inv(self.c @ p @ self.c.T + self.r)
-            m, p = m + gain @ (y - self.c @ m), p - gain @ self.c @ p
+            if np.isfinite(y).all():
+                gain = p @ self.c.T @ np.linalg.inv(self.c @ p @ self.c.T + self.r)
+                m, p = m + gain @ (y - self.c @ m), p - gain @ self.c @ p
             rows.append((m, p, *predicted))
         return [np.array(column) for column in zip(*rows, strict=True)]
 

@@ -1,22 +1,18 @@
 """The filter on a ring: starts, look-alikes, kidnaps, wrong wheels, growth."""
 
 from dataclasses import fields, replace
+from functools import partial
 
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.kernel_map import MapStatistics
-from map_helpers import map_along
+from map_helpers import map_along, on_circle
 import numpy as np
 import pytest
 
-
-def ring_pose(metres):
-    """Poses of a ring corridor of 20 m; any shape -> (..., 3)."""
-    angle, radius = 2.0 * np.pi * np.asarray(metres) / 20.0, 10.0 / np.pi
-    x, y = radius * np.cos(angle), radius * np.sin(angle)
-    return np.stack([x, y, se2.wrap_angle(angle + np.pi / 2)], axis=-1)
+ring_pose = partial(on_circle, radius=10.0 / np.pi)  # a corridor of 20 m
 
 
 @pytest.fixture(scope='module')

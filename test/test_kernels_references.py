@@ -13,10 +13,8 @@ from kbr_localization.kernels.rules import (
     importance_weighted_bayes_rule,
     nonparametric_sum_rule,
     normalise,
-    observation_weights,
     off_map_bayes_rule,
     regularise,
-    regularised_bayes_rule,
 )
 from kbr_localization.kernels.selection import kernel_mean_score, posterior_score
 import numpy as np
@@ -92,13 +90,6 @@ def iw_kbr(p):
     return importance_weighted_bayes_rule(p.gram_y, N * p.mu, p.k_y, DELTA), plain
 
 
-def kreg(p):
-    joint, strength = np.concatenate([p.y, p.z]), np.linspace(0.1, 1.0, 5)
-    gram, k_y = GAUSSIAN.gram(joint), GAUSSIAN.cross_gram(joint, p.x[:1])[:, 0]
-    plain = plain_thresholded(gram, np.append(p.mu, strength), k_y, DELTA)
-    return regularised_bayes_rule(gram, p.mu, k_y, DELTA, strength), plain
-
-
 def kbr_figure_1(p):
     """With n times our mu, and n^2 times our delta."""
     a = np.diag(N * p.mu) @ p.gram_y
@@ -131,27 +122,21 @@ def model_then_learnt(p):
 
 
 def algorithm_1(p):
-    """Of [MbKSR], its weights divided by their sum."""
+    """Of [MbKSR]: weights divided by their sum after each step, and as printed."""
     observed = p.y[:3] + 0.1
     k_y, start = GAUSSIAN.cross_gram(p.y, observed), np.linalg.inv(p.gram_y + RIDGE)
     transition = k.GaussianKernel(0.3 + 0.2).cross_gram(p.x, 0.9 * p.x)
-    alpha, plain = normalise(start @ k_y[:, 0]), []
-    for t in range(3):
-        if t:
-            mu = p.inverse @ (transition @ alpha)
-            alpha = normalise(plain_squared(p.gram_y, mu, k_y[:, t], DELTA))
-        plain.append(alpha)
-    return [b.weights for b in k.KernelBayesFilter(STEP, p.rule()).run(observed)], plain
-
-
-def kbr_equation_17(p):
-    later = 0.9 * p.x + 0.1
-    learnt = k.NonparametricModel(NARROW, NARROW, p.x, later, EPSILON)
-    alpha = normalise(np.linalg.solve(p.gram_y + RIDGE, p.k_y[:, 0]))
-    mu = p.inverse @ NARROW.cross_gram(p.x, later) @ p.inverse @ p.gram_x @ alpha
-    plain = normalise(plain_squared(p.gram_y, mu, GAUSSIAN.cross_gram(p.y, p.y[:1])[:, 0], DELTA))
-    belief = k.KernelMean(NARROW, p.x, alpha)
-    return k.KernelBayesFilter(learnt, p.rule()).step(belief, p.y[0]).weights, plain
+    found, plain = [], []
+    for scaled in (normalise, np.asarray):
+        alpha = scaled(start @ k_y[:, 0])
+        for t in range(3):
+            if t:
+                mu = p.inverse @ (transition @ alpha)
+                alpha = scaled(plain_squared(p.gram_y, mu, k_y[:, t], DELTA))
+            plain.append(alpha)
+        filter_ = k.KernelBayesFilter(STEP, p.rule(), normalise=scaled is normalise)
+        found += [belief.weights for belief in filter_.run(observed)]
+    return found, plain
 
 
 def kernel_monte_carlo(p):
@@ -262,23 +247,6 @@ def median_of_distances(p):
     return found, [np.median(pdist(p.x)), np.median(distances[distances > 0])]
 
 
-def conjugate_means(p):
-    """Of a plain Gaussian kernel, also where its density is no float."""
-    found, plain = [], []
-    for d in (2, 1200):
-        x = np.random.default_rng(0).normal(size=(5, d))
-        r, noise = 2.0 * d, k.GaussianNoise(1.5)
-        kernel = k.GaussianKernel(r, normalised=False)
-        both = k.MixtureNoise([0.25, 0.75], [noise, noise])
-        image = k.ModelKernelMean(kernel, x[:1], [1.0], noise)
-        found += [*both.conditional_kernel_mean(kernel).cross_gram(x, x).ravel()]
-        found += [image.inner(image)]
-        square = ((x[:, None] - x) ** 2).sum(axis=2).ravel()
-        plain += [*((r / (r + 1.5)) ** (d / 2) * np.exp(-0.5 * square / (r + 1.5)))]
-        plain += [(r / (r + 3.0)) ** (d / 2)]
-    return found, plain
-
-
 def control_and_time(p):
     model = k.AdditiveNoiseModel(
         lambda x, speed, t: x + np.array([speed, 0.0]),
@@ -296,11 +264,11 @@ def control_and_time(p):
 @pytest.mark.parametrize(
     'reference',
     [
-        *(sum_rule, kernel_abc, iw_kbr, kreg, kbr_figure_1, model_prior, learnt_then_model),
-        *(model_then_learnt, algorithm_1, kbr_equation_17, kernel_monte_carlo, chain_rule),
+        *(sum_rule, kernel_abc, iw_kbr, kbr_figure_1, model_prior, learnt_then_model),
+        *(model_then_learnt, algorithm_1, kernel_monte_carlo, chain_rule),
         *(gaussian_mixture, inner_products, scores, hsic_trace, mmd_of_pairs, null_of_deals),
         *(covariance_of_sample, combinations, trace_of_rotations, table_of_values),
-        *(median_of_distances, conjugate_means, control_and_time),
+        *(median_of_distances, control_and_time),
     ],
     ids=lambda reference: reference.__name__,
 )
@@ -342,15 +310,6 @@ def test_off_the_map_the_weights_are_those_of_the_plain_formula(seed, delta):
     np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8 * np.abs(plain).max())
 
 
-@pytest.mark.parametrize('delta', [1e-9, 1e-16])
-def test_a_small_delta_off_the_map_costs_a_well_conditioned_system_no_exactness(delta):
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(20, 200)) / np.sqrt(200.0)
-    gram, mu, k_y = features @ features.T, rng.dirichlet(np.ones(20)), rng.uniform(size=20)
-    exact = np.linalg.solve(gram * mu + delta * np.eye(20), k_y)
-    np.testing.assert_allclose(observation_weights(gram, mu, k_y, delta), exact, rtol=1e-9)
-
-
 @pytest.mark.parametrize('method', ['pKBR', 'KBR'])
 @pytest.mark.parametrize('weight', [0.3, 1e4])
 @pytest.mark.parametrize('laws', [False, True])
@@ -375,18 +334,6 @@ def test_supervision_minimises_equation_10_of_kreg(weight, method, laws):
 
 # kernels and noises
 
-FULL = [[1.0, 0.3, 0.0], [0.3, 0.5, 0.1], [0.0, 0.1, 0.4]]
-VECTOR_KERNELS = [
-    k.GaussianKernel(FULL, normalised=False),
-    k.LaplaceKernel([0.5, 1.0, 2.0]),
-    k.LaplaceKernel(0.7, normalised=False),
-    k.RationalQuadraticKernel(FULL),
-    k.MaternKernel([0.5, 1.0, 2.0], smoothness=1.5, normalised=False),
-    k.MaternKernel(FULL, smoothness=2.5, alpha=1.7),
-    k.MaternKernel(0.8, smoothness=3.2),
-    k.GaussianKernel([1.0, 2.0]).on(0, 2) * k.WrappedNormalKernel(0.3).on(1),
-    k.LinearKernel(0.5) * k.LinearKernel(1.0),
-]
 DENSITIES = [
     k.GaussianKernel(0.6),
     k.LaplaceKernel(0.8),
@@ -412,16 +359,6 @@ def test_normalised_kernels_integrate_to_one(kernel, dimension):
 
     total, _ = quad(shell, 0.0, np.inf, epsabs=1e-11, limit=200)
     assert total == pytest.approx(1.0, abs=1e-8)
-
-
-@pytest.mark.parametrize('kernel', VECTOR_KERNELS, ids=repr)
-def test_gram_is_symmetric_positive_semidefinite_and_agrees_with_cross_gram(kernel):
-    x = np.random.default_rng(1).normal(size=(40, 3))
-    gram = kernel.gram(x)
-    np.testing.assert_array_equal(gram, gram.T)
-    np.testing.assert_allclose(gram, kernel.cross_gram(x, x.copy()), rtol=1e-10)
-    np.testing.assert_allclose(np.diag(gram), kernel.diagonal(x), rtol=1e-12)
-    assert np.linalg.eigvalsh(gram)[0] > -1e-12 * gram.max()
 
 
 @pytest.mark.parametrize('variance', [0.01, 1.0, 50.0])
@@ -458,89 +395,30 @@ def test_distances_are_the_plain_formula(form, dimension, queries):
     np.testing.assert_array_equal(np.diag(own), 0.0)
 
 
-def normal_density(variance, mean=0.0):
-    return lambda e: math.exp(-0.5 * (e - mean) ** 2 / variance) / math.sqrt(math.tau * variance)
-
-
-# noise, kernel, density of the noise on the line or the circle
-PAIRS = {
-    'gaussian': (
-        k.GaussianNoise(0.5),
-        2.0 * NARROW + k.GaussianKernel(1.0, normalised=False),
-        normal_density(0.5),
-    ),
-    'plain cauchy': (
-        k.CauchyNoise(0.49),
-        k.RationalQuadraticKernel(0.3, normalised=False),
-        lambda e: 0.7 / (math.pi * (0.49 + e * e)),
-    ),
-    'laplace as variance-gamma': (
-        k.VarianceGammaNoise(0.64, shape=1.0, alpha=1.6),
-        k.MaternKernel(0.64, smoothness=1.5, alpha=1.6),
-        scipy.stats.laplace(scale=0.5).pdf,
-    ),
-    'mixture': (
-        k.MixtureNoise([1.0, 3.0], [k.GaussianNoise(0.2), k.GaussianNoise(0.7)], [[-1.0], [0.5]]),
-        NARROW,
-        lambda e: 0.25 * normal_density(0.2, -1.0)(e) + 0.75 * normal_density(0.7, 0.5)(e),
-    ),
-    'wrapped normal': (
-        k.WrappedNormalNoise(0.6),
-        k.WrappedNormalKernel(0.2),
-        lambda e: wrapped_normal(np.array([e]), 0.6)[0],
-    ),
-    'von mises': (
-        k.VonMisesNoise(2.5),
-        k.WrappedNormalKernel(0.2, normalised=False),
-        scipy.stats.vonmises(2.5).pdf,
-    ),
-}
-
-
-@pytest.mark.parametrize('name', PAIRS)
-def test_conditional_kernel_mean_is_the_integral_of_the_kernel_over_the_noise(name):
-    noise, kernel, density = PAIRS[name]
-    z, image = np.array([[-1.1], [0.2], [2.0]]), np.array([[0.3]])
-    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, image)[:, 0]
-    for zi, value in zip(z, closed, strict=True):
-
-        def integrand(e, zi=zi):
-            return kernel.cross_gram([zi], image + e)[0, 0] * density(e)
-
-        # break points at the peaks of the kernel and of the noise
-        breaks = [-np.inf, *sorted([-60.0, -1.0, 0.0, 0.5, float(zi[0] - 0.3), 60.0]), np.inf]
-        if name in ('wrapped normal', 'von mises'):
-            breaks = [-np.pi, np.pi]
-        pieces = (quad(integrand, a, b, epsabs=1e-11)[0] for a, b in itertools.pairwise(breaks))
-        assert value == pytest.approx(sum(pieces), rel=1e-7)
-
-
-PLANE = np.array([[0.6, 0.2], [0.2, 0.3]])
+PLANE, ANGLE = np.array([[0.6, 0.2], [0.2, 0.3]]), k.WrappedNormalKernel(0.2)
+WIDE = k.GaussianKernel([0.4, 0.5])
+PARTS = [k.GaussianNoise(PLANE), k.GaussianNoise(0.1)]
 
 
 @pytest.mark.parametrize(
     ('noise', 'kernel'),
     [
-        (k.GaussianNoise(PLANE), k.GaussianKernel([0.4, 0.5])),
+        (k.GaussianNoise(PLANE), 2.0 * WIDE + k.GaussianKernel(1.0, normalised=False)),
         (k.CauchyNoise(0.25 * PLANE), k.RationalQuadraticKernel(PLANE)),
-        (
-            k.VarianceGammaNoise(PLANE, shape=1.4, alpha=1.3),
-            k.MaternKernel(PLANE, smoothness=1.5, alpha=1.3),
-        ),
-        (
-            k.MixtureNoise(
-                [0.3, 0.7], [k.GaussianNoise(PLANE), k.GaussianNoise(0.1)], [[1, 0], [0, -1]]
-            ),
-            k.GaussianKernel([0.4, 0.5], normalised=False),
-        ),
+        (k.VarianceGammaNoise(PLANE, 1.4, alpha=1.3), k.MaternKernel(PLANE, 1.5, alpha=1.3)),
+        (k.MixtureNoise([0.9, 2.1], PARTS, [[1, 0], [0, -1]]), WIDE),
+        (k.WrappedNormalNoise(0.6), ANGLE),
+        (k.WrappedNormalNoise(0.6), k.WrappedNormalKernel(0.2, normalised=False)),
+        (k.VonMisesNoise(2.5), ANGLE),
     ],
     ids=lambda part: type(part).__name__,
 )
 def test_conditional_kernel_mean_is_the_average_over_draws(noise, kernel):
+    size = 1 if isinstance(kernel, k.WrappedNormalKernel) else 2
     z, image = np.array([[-0.5, 0.4], [0.2, 0.1], [1.0, -0.9]]), np.array([[0.3, -0.2]])
-    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, image)[:, 0]
-    draws = image + noise.sample(200_000, 2, np.random.default_rng(0))
-    values = kernel.cross_gram(z, draws)
+    closed = noise.conditional_kernel_mean(kernel).cross_gram(z[:, :size], image[:, :size])[:, 0]
+    draws = image[:, :size] + noise.sample(200_000, size, np.random.default_rng(0))
+    values = kernel.cross_gram(z[:, :size], draws)
     error = values.std(axis=1) / math.sqrt(200_000)
     assert np.all(np.abs(values.mean(axis=1) - closed) < 4.0 * error)
     assert np.all(error < 0.01 * closed)  # the comparison has power
@@ -548,7 +426,6 @@ def test_conditional_kernel_mean_is_the_average_over_draws(noise, kernel):
 
 # linear models: Kalman, and Rauch, Tung and Striebel
 
-SCALAR = autoregression()
 PLANAR = LinearGaussian(
     np.array([[0.9, 0.3], [-0.3, 0.9]]),
     np.diag([0.1, 0.2]),
@@ -573,10 +450,10 @@ def kernel_kalman(model, size=60):
     return learnt, LinearGaussian(a, q, c, model.r, mean, first)
 
 
-@pytest.mark.parametrize('model', [SCALAR, PLANAR], ids=['scalar', 'planar'])
-def test_with_linear_kernels_it_is_the_kalman_filter_of_the_regressions(model):
-    _, y = model.simulate(20, np.random.default_rng(5))
-    learnt, ridge_model = kernel_kalman(model)
+def test_with_linear_kernels_it_is_the_kalman_filter_of_the_regressions():
+    _, y = PLANAR.simulate(20, np.random.default_rng(5))
+    y[7] = np.nan  # is missing
+    learnt, ridge_model = kernel_kalman(PLANAR)
     beliefs, (expected, covariances, *_) = learnt.run(y), ridge_model.kalman(y)
     np.testing.assert_allclose(k.means(beliefs), expected, rtol=1e-5, atol=1e-6)
     found = np.array([belief.covariance() for belief in beliefs])
@@ -588,15 +465,6 @@ def test_a_first_sample_of_states_is_the_kalman_belief_before_the_first_observat
     belief = kernel_kalman(PLANAR)[0].start(first)
     np.testing.assert_allclose(belief.mean(), first.mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(belief.covariance(), np.cov(first.T, bias=True), atol=1e-3)
-
-
-def test_a_missing_observation_updates_no_kalman_belief():
-    filter_ = kernel_kalman(PLANAR)[0]
-    _, y = PLANAR.simulate(3, np.random.default_rng(0))
-    first = filter_.update(filter_.start(), y[0])
-    expected = filter_.update(filter_.predict(filter_.predict(first)), y[2])
-    found = filter_.run([y[0], None, y[2]])[2]
-    np.testing.assert_array_equal(found.weights, expected.weights)
 
 
 def test_the_backward_pass_turns_kalman_into_rauch_tung_striebel():

@@ -7,19 +7,14 @@ from kbr_localization.errors import DatasetError, LocalizationError
 from kbr_localization.localization.localizer import UpdateGate
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import localize, Tracker
-from map_helpers import tiny_map, TinyRun
+from map_helpers import TinyRun
 import numpy as np
 import pytest
 
 
-@pytest.fixture(scope='module')
-def kernel_map():
-    return tiny_map(30)
-
-
 @pytest.fixture
-def tracker(kernel_map):
-    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+def tracker(shared_map):
+    tracker = Tracker(shared_map, make_localizer('kbr', shared_map))
     tracker.initialize_globally()
     return tracker
 
@@ -54,10 +49,7 @@ def test_odometry_that_is_not_finite_is_refused(tracker):
         tracker.process(0, np.zeros((96, 128), np.uint8), np.array([0.0, np.nan, 0.0]))
 
 
-SURE = np.diag([0.01, 0.01, 0.01])
-
-
-ZERO = [0.0, 0.0, 0.0]
+SURE, ZERO = np.diag([0.01, 0.01, 0.01]), [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +57,7 @@ ZERO = [0.0, 0.0, 0.0]
     [
         ([np.nan, 0.0, 0.0], SURE, r'finite x, y, heading to start from, got \[nan, 0'),
         ([0.0, 0.0], SURE, r'finite x, y, heading to start from, got \[0\.0, 0\.0\]'),
-        (ZERO, np.full((3, 3), np.nan), r'covariance \(3, 3\) .* got \[\[nan, nan, nan\]'),
+        (ZERO, np.nan * SURE, r'finite covariance \(3, 3\)'),
         (ZERO, SURE + np.triu(SURE[:1]), 'symmetric'),
         (ZERO, 0.01 * (1.9 * np.eye(3) - 0.9), 'negative in no direction'),
     ],
@@ -75,18 +67,17 @@ def test_a_start_from_what_is_no_pose_is_refused_and_changes_nothing(
 ):
     frames = list(TinyRun(2))
     tracker.initialize(frames[0].reference, SURE)
-    with pytest.raises(LocalizationError, match=says) as refusal:
+    with pytest.raises(LocalizationError, match=says):
         tracker.initialize(np.array(pose), covariance)
-    assert '\n' not in str(refusal.value)
     estimate = tracker.process(0, frames[0].load_image, frames[0].odometry)
     assert np.hypot(*(estimate.pose - frames[0].reference)[:2]) < 0.2
 
 
-def test_a_start_from_a_reference_pose_needs_one(kernel_map):
+def test_a_start_from_a_reference_pose_needs_one(shared_map):
     run = TinyRun(3)
     run.frames[0] = replace(run.frames[0], reference=None)
     with pytest.raises(LocalizationError, match='no reference pose'):
-        localize(kernel_map, run, init='reference')
+        localize(shared_map, run, init='reference')
 
 
 def broken():
@@ -103,8 +94,8 @@ def test_a_lazy_image_error_does_not_lose_the_motion(tracker):
     assert tracker.last_error == 'no such image'
 
 
-def test_a_pose_in_doubt_stays_so_until_an_image_is_used(kernel_map):
-    tracker, said = Tracker(kernel_map, make_localizer('nearest', kernel_map)), []
+def test_a_pose_in_doubt_stays_so_until_an_image_is_used(shared_map):
+    tracker, said = Tracker(shared_map, make_localizer('nearest', shared_map)), []
     tracker.initialize(np.zeros(3), SURE)
     good, sure, unsure = TinyRun(1)[0].load_image, 0.01, 1.0
     for image, variance in [(good, sure), *[(broken, v) for v in (sure, unsure, sure)], (good, 0)]:

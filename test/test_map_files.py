@@ -85,28 +85,15 @@ def test_what_another_version_has_is_left_out_and_what_it_lacks_is_the_default(s
         file['statistics'].attrs['of_another_version'] = 1.0
         file['filter'].attrs['of_another_version'] = 1.0
         file['filter'].attrs['delta'] = 0.5  # of another meaning than today
-        del file['filter'].attrs['points'], file['mapping/score']
+        del file['filter'].attrs['points'], file['mapping/score'], file['mapping/parameters']
+        file['mapping/parameters'] = np.array([[0.0, 1.0, 2.0, 3.0, 5.0, 6.0]])
         del file['describer'].attrs['pyramid']
     loaded = KernelMap.load(saved)
+    # there was no lateral scale
+    np.testing.assert_array_equal(loaded.mapping.parameters, [[0, 1, 2, 3, 0, 5, 6]])
     expected = replace(kernel_map.filter_config, points=KbrConfig().points)
     assert loaded.statistics is None and loaded.filter_config == expected
     assert loaded.describer.config == TINY_VISION
-
-
-def test_a_record_without_the_lateral_scale_is_read(saved):
-    with h5py.File(saved, 'r+') as file:
-        del file['mapping/parameters']
-        file['mapping/parameters'] = np.array([[0.0, 1.0, 2.0, 3.0, 5.0, 6.0]])
-    parameters = KernelMap.load(saved).mapping.parameters
-    np.testing.assert_array_equal(parameters, [[0.0, 1.0, 2.0, 3.0, 0.0, 5.0, 6.0]])
-
-
-def test_a_whole_map_is_said_to_be_whole(saved, large):
-    assert 'whole: 30 images' in done('map', 'check', saved).stderr
-    assert check_map(large) == (2100, [])
-    with h5py.File(large, 'r+') as file:
-        del file['checksums']
-    assert 'descriptors, ' in done('map', 'check', large).stderr
 
 
 def test_a_large_map_stays_in_its_file(large, kernel_map):
@@ -151,14 +138,6 @@ def test_damage_of_a_mapped_array_is_told_in_the_background(large, caplog):
     assert_one_line(invoke('map', 'check', large), 'large.h5', 'descriptors is damaged')
 
 
-@pytest.mark.parametrize('share', [0.0, 0.1, 0.5, 0.95, 0.999])
-def test_a_truncated_map_is_named(saved, large, share):
-    for path in (saved, large):
-        os.truncate(path, int(share * path.stat().st_size))
-        with pytest.raises(MapError, match=r'\.h5 is truncated, damaged or not a map'):
-            KernelMap.load(path)
-
-
 VALUES = (
     None, np.nan, -1.0, 1e300, -7, 2**62, 'text', True, np.zeros(0), np.full((30, 3), np.nan),
     np.full((30, 3), 1e308), np.full(30, -1), np.full(30, 2**62), np.zeros((2, 3)),
@@ -194,18 +173,8 @@ def external(file, target):
     file.create_dataset('poses', (30, 3), 'f8', external=[(str(target), 0, h5py.h5f.UNLIMITED)])
 
 
-def virtual(file, target):
-    layout = h5py.VirtualLayout((30, 3), 'f8')
-    layout[:] = h5py.VirtualSource(str(target), 'poses', (30, 3))
-    file.create_virtual_dataset('poses', layout)
-
-
 def linked(file, target):
     file['poses'] = h5py.ExternalLink(str(target), '/poses')
-
-
-def soft(file, _):
-    file['poses'] = h5py.SoftLink('/next_poses')
 
 
 def huge(file, _):
@@ -217,7 +186,7 @@ def circle(file, _):
     file['describer/again'] = file['describer']
 
 
-@pytest.mark.parametrize('trick', [external, virtual, linked, soft, huge, circle])
+@pytest.mark.parametrize('trick', [external, linked, huge, circle])
 def test_a_map_reads_nothing_but_itself_and_nothing_without_end(
     kernel_map, saved, tmp_path, trick
 ):
@@ -237,10 +206,8 @@ def test_a_map_reads_nothing_but_itself_and_nothing_without_end(
     [
         ('descriptors', lambda a: a.astype(np.float32), 'descriptors is float32, not uint8'),
         ('descriptors', lambda a: a[:, 1:], r'descriptors is uint8 of shape \(30, 79\): expect'),
-        ('poses', lambda a: a.astype('>f8'), 'poses is >f8 of shape .*: expected f8'),
         ('poses', lambda a: 1e8 + a, r'poses has values .* not in \[-1e\+07, 1e\+07\]'),
         ('run_index', lambda a: a + 1, 'run_index has values beyond the 1 run names'),
-        ('run_names', lambda _: np.array([1]), 'run_names is int64 .*: expected S'),
         ('thumbnails/sizes', lambda a: a + 1, 'thumbnails have'),
         ('calibration/covariance', lambda a: -a, 'calibration/covariance: expected a covar'),
         ('mapping/covariances', lambda a: a - 1.0, 'mapping/covariances has negative variances'),
@@ -249,7 +216,6 @@ def test_a_map_reads_nothing_but_itself_and_nothing_without_end(
         ('@format_version', 99, r'format 99 \(package .*update kbr_localization'),
         ('@format', 'other', 'not a map of kbr_localization'),
         ('filter@localized_radius', 1e300, 'localized_radius'),
-        ('mapping@aligned', 3, 'mapping/aligned is int64'),
     ],
 )
 def test_arrays_and_attributes_of_the_wrong_kind_are_refused_in_words(saved, name, change, says):
@@ -266,8 +232,6 @@ def test_arrays_and_attributes_of_the_wrong_kind_are_refused_in_words(saved, nam
 
 
 def test_a_path_that_is_no_map_says_what_was_expected(tmp_path):
-    with pytest.raises(MapError, match=r'does not exist: build it with `kbr map build'):
-        KernelMap.load(tmp_path / 'nowhere.h5')
     os.mkfifo(tmp_path / 'map.h5')
     for path in (tmp_path, tmp_path / 'map.h5'):
         with pytest.raises(MapError, match='is a folder or a device: build it with `kbr map'):

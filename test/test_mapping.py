@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import cv2
 from kbr_localization import se2
 from kbr_localization.cli.map_commands import describe_map
 from kbr_localization.datasets import OdometryTrack
@@ -11,12 +10,9 @@ from kbr_localization.localization.calibration import Calibration, moved, NAMES,
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.similarity import GramDescriber
-from kbr_localization.localization.mapping import build
 from kbr_localization.localization.mapping.align import at_base, camera_poses
 from kbr_localization.localization.mapping.build import extend, map_from_odometry
-from kbr_localization.localization.mapping.odometry_model import CorrectedOdometry, Prior
 from kbr_localization.localization.mapping.trajectories import carried_places, odometry_leaps
-from kbr_localization.vision.turning import load_small, small, View
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -45,11 +41,6 @@ def test_closures_take_out_the_drift(ring):
     assert 'closures in ' in mapped.notes[-2]
     assert trajectory_error(run.odometry.poses, run.true) > 1.0
     assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.35
-    record = mapped.kernel_map.mapping
-    ends = record.closures[record.kept == 1]
-    assert len(ends) > 20
-    apart = np.hypot(*(run.true[ends[:, 0]] - run.true[ends[:, 1]])[:, :2].T)
-    assert apart.max() < 2.0
 
 
 def test_the_map_keeps_the_errors_of_its_odometry(ring):
@@ -62,15 +53,6 @@ def test_the_map_keeps_the_errors_of_its_odometry(ring):
     assert known.observable()[NAMES.index('drift')]
     assert known.deviations[NAMES.index('forward_scale')] < 0.01
     assert not known.observable()[NAMES.index('lateral_scale')]
-
-
-def test_steps_of_the_map_are_those_of_the_odometry(ring):
-    kernel_map, odometry = ring[1].kernel_map, ring[0].odometry.poses
-    np.testing.assert_allclose(
-        kernel_map.controls[:-1], se2.between(odometry[:-1], odometry[1:]), atol=1e-9
-    )
-    np.testing.assert_array_equal(kernel_map.next_poses[:-1], kernel_map.poses[1:])
-    assert np.isnan(kernel_map.controls[-1]).all() and np.isnan(kernel_map.next_poses[-1]).all()
 
 
 def test_the_covariance_is_positive_and_new_images_have_that_of_the_map_there(ring, tmp_path):
@@ -102,12 +84,6 @@ def test_a_run_without_loops_is_built_with_a_warning_and_known_poses_are_not_loo
     assert any('do not tell how far the camera is ahead' in note for note in mapped.notes)
 
 
-def test_runs_that_share_no_place_are_refused():
-    runs = [RingRun(name='here', metres=20.0), RingRun(name='there', metres=20.0, wall=1)]
-    with pytest.raises(MapError, match=r'(here|there) and (here|there) share no place'):
-        map_from_odometry(runs, VISION)
-
-
 def test_an_odometry_that_breaks_is_cut_and_joined_where_images_show_the_same():
     run = RingRun(
         reset=1.4 * ROUND, origin=(1.0, 0.5, 0.3), pause=60.0, carried=(0.7 * ROUND, 0.5 * ROUND)
@@ -136,10 +112,9 @@ PARKED = np.array([3.0, -2.0, 1.0])
     ],
 )
 def test_where_an_odometry_is_broken(seconds, step, reset, why):
-    before = se2.compose(PARKED, np.linspace(-10.0, 0.0, 201)[:, np.newaxis] * [1.0, 0.0, 0.0])
-    after = se2.compose(
-        se2.compose(PARKED, step), np.linspace(0, 10.0, 201)[:, np.newaxis] * [1.0, 0.0, 0.0]
-    )
+    ahead = np.linspace(0.0, 10.0, 201)[:, np.newaxis] * [1.0, 0.0, 0.0]
+    before = se2.compose(PARKED, ahead - ahead[-1])
+    after = se2.compose(se2.compose(PARKED, step), ahead)
     stamps = np.round(np.concatenate([np.arange(201), 200 + np.arange(201)]) * 5e7).astype(int)
     stamps[201:] += round(seconds * 1e9)
     resets = (int(stamps[201]),) if reset else ()
@@ -220,10 +195,8 @@ RECORD = MappingRecord(
 
 def test_a_record_is_cut_moved_and_joined_with_its_closures():
     part = RECORD.subset(np.array([2, 1]))
-    np.testing.assert_array_equal(part.odometry, RECORD.odometry[[2, 1]])
     np.testing.assert_array_equal(part.closures, [[0, 1]])
-    for name in ('chain', 'relative', 'misses', 'score', 'kept'):
-        np.testing.assert_array_equal(getattr(part, name), getattr(RECORD, name)[1:])
+    np.testing.assert_array_equal(part.score, RECORD.score[1:])
     # a quarter turn swaps variances, and a scale is that of metres
     there = RECORD.moved(np.array([7.0, 8.0, 0.5 * np.pi]), scale=2.0)
     expected = [np.diag([16.0, 4.0, 9.0])] * 3
@@ -233,13 +206,10 @@ def test_a_record_is_cut_moved_and_joined_with_its_closures():
     np.testing.assert_allclose(there.point, [1.0, -0.2, 0.3])
     assert there.deviation_m == 20.0**0.5
     # chains of closures that are joined have names of their own
-    both = RECORD.joined(replace(RECORD, score=np.array([7.0, 8.0])))
-    np.testing.assert_array_equal(both.chain, [0, 1, 2, 3])
-    np.testing.assert_array_equal(both.score, [5.0, 6.0, 7.0, 8.0])
-    assert len(both.odometry) == 3 and len(both.parameters) == 2
+    np.testing.assert_array_equal(RECORD.joined(RECORD).chain, [0, 1, 2, 3])
 
 
-def test_drives_join_and_nothing_else_moves(ring, longer, tmp_path):
+def test_drives_join_and_nothing_else_moves(ring, longer):
     run, mapped = ring
     whole, told = longer
     n, m = len(mapped.kernel_map), len(mapped.kernel_map) + len(KNOWN)
@@ -257,8 +227,7 @@ def test_drives_join_and_nothing_else_moves(ring, longer, tmp_path):
         whole.poses[m:]
     )
     assert np.linalg.eigvalsh(added).min() > 0.0
-    whole.save(tmp_path / 'longer.h5')
-    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(whole)
+    assert len(whole.mapping.odometry) == len(whole)
 
 
 def test_an_odometry_that_begins_again_is_no_step_of_the_map(ring):
@@ -276,29 +245,6 @@ def test_a_drive_elsewhere_does_not_join(ring):
     elsewhere = RingRun(name='elsewhere', metres=20.0, wall=1)
     with pytest.raises(MapError, match=r'elsewhere and the map share no place .* --poses known'):
         extend(ring[1].kernel_map, elsewhere)
-
-
-def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
-    run, mapped = ring
-    looked = []
-
-    def measure(trajectories, closures, parameters, images, *_):
-        looked.append((closures, images))
-        return closures
-
-    view = View(0.8, np.zeros(2))
-    seeing = CorrectedOdometry(MORE.odometry.poses, Prior.unknown(), view=view)
-    monkeypatch.setattr(build, 'correct_headings', lambda *_: seeing)
-    monkeypatch.setattr(build, 'measure_closures', measure)
-    extend(mapped.kernel_map, MORE)
-    [(closures, images)] = looked
-    n = len(mapped.kernel_map)
-    assert len(images) == n + len(MORE)
-    assert np.all(closures.first >= n) and np.any(closures.second < n)
-    for image, frame in ((n + 3, MORE[3]), (5, run[5]), (n - 1, run[n - 1])):
-        blurred = cv2.GaussianBlur(small(frame.image), (0, 0), 1.5)
-        shown = cv2.GaussianBlur(load_small(images[image]), (0, 0), 1.5)
-        assert np.abs(shown.astype(float) - blurred).mean() < 6.0
 
 
 @pytest.fixture(scope='module')
@@ -319,23 +265,15 @@ def test_the_odometry_of_the_base_is_that_of_its_own_point(camera):
     np.testing.assert_allclose(moved(reports, base.calibration.values), carried, atol=1e-12)
     np.testing.assert_allclose(base.mapping.parameters[:, :3], 0.0, atol=1e-15)
     np.testing.assert_allclose(base.poses, se2.compose(camera.poses, POINT), atol=1e-12)
+    # an error of the camera's heading moves the base by its lever
+    slope, lever = np.tile(np.eye(3), (len(base), 1, 1)), base.poses - camera.poses
+    slope[:, :2, 2] = lever[:, [1, 0]] * [-1.0, 1.0]
+    expected = slope @ camera.mapping.covariances @ slope.transpose(0, 2, 1)
+    np.testing.assert_allclose(base.mapping.covariances, expected, atol=1e-12)
     np.testing.assert_allclose(camera_poses(base), camera.poses, atol=1e-12)
     same = np.isfinite(base.next_poses[:-1, 0])
     np.testing.assert_allclose(base.next_poses[:-1][same], base.poses[1:][same], atol=1e-12)
     assert describe_map(base)['poses']['of'].startswith('base, ')
-
-
-def test_the_covariance_is_carried_along_the_lever(camera):
-    base = at_base(camera)
-    rng = np.random.default_rng(1)
-    for image in (0, 60, 140):
-        law = camera.mapping.covariances[image]
-        errors = rng.multivariate_normal(np.zeros(3), 1e-4 * law, 20000, method='cholesky')
-        moved_poses = se2.compose(camera.poses[image] + errors, POINT)
-        sampled = np.cov((moved_poses - base.poses[image]).T) / 1e-4
-        spread = np.sqrt(np.diag(sampled))
-        missed = (base.mapping.covariances[image] - sampled) / np.outer(spread, spread)
-        assert np.abs(missed).max() < 0.05
 
 
 def test_another_drive_joins_a_map_of_the_base_as_one(camera):

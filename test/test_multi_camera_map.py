@@ -32,30 +32,17 @@ def kernel_map(run):
     return build_map([run], TINY_VISION)
 
 
-def test_the_kernel_is_the_product_of_the_cameras_kernels(run, kernel_map):
-    describer = kernel_map.describer
-    assert kernel_map.cameras == CAMERAS
-    assert describer.size == sum(one.size for one in describer.describers)
-    image = run[7].load_image()
-    descriptor = describer.describe(image)
-    product = np.ones(30)
+def test_the_kernel_is_the_product_of_those_of_the_cameras_that_have_an_image(run, kernel_map):
+    describer, image, factors = kernel_map.describer, run[7].load_image(), []
+    both, alone = describer.describe(image), describer.describe((image[0], None))
+    assert [missing_cameras(describer, descriptor) for descriptor in (both, alone)] == [0, 1]
     for one, section, part in zip(describer.describers, describer.sections, image, strict=True):
-        assert np.array_equal(one.describe(part), descriptor[section])
+        assert np.array_equal(one.describe(part), both[section])
         rows = kernel_map.descriptors[:, section]
-        product *= one.cross_gram(descriptor[np.newaxis, section], rows)[0]
-    assert np.allclose(kernel_map.similarities(descriptor), product)
-    assert kernel_map.similarities(descriptor)[7] == pytest.approx(1.0)
-
-
-def test_a_camera_without_an_image_is_left_out_of_the_kernel(run, kernel_map):
-    describer = kernel_map.describer
-    front, rear = run[7].load_image()
-    alone = describer.describe((front, None))
-    assert missing_cameras(describer, describer.describe((front, rear))) == 0
-    assert missing_cameras(describer, alone) == 1
-    section = describer.sections[0]
-    rows = kernel_map.descriptors[:, section]
-    front = describer.describers[0].cross_gram(alone[np.newaxis, section], rows)[0]
+        factors.append(one.cross_gram(both[np.newaxis, section], rows)[0])
+    front, rear = factors
+    np.testing.assert_allclose(kernel_map.similarities(both), front * rear)
+    assert kernel_map.similarities(both)[7] == pytest.approx(1.0)
     back = describer.cross_gram(kernel_map.descriptors, alone[np.newaxis])[:, 0]
     for values in (kernel_map.similarities(alone), back):
         np.testing.assert_allclose(values, TYPICAL_SIMILARITY * front)
@@ -65,18 +52,16 @@ def test_a_camera_without_an_image_is_left_out_of_the_kernel(run, kernel_map):
     'images, says',
     [
         ((None, None), 'no camera has an image'),
-        ((np.zeros((96, 128), np.uint8),), r'1 images at once: expected one for .*front, rear'),
-        (np.zeros((96, 128), np.uint8), '1 images at once'),
+        (np.zeros((96, 128), np.uint8), r'1 images at once: expected one for .*front, rear'),
         ((None, np.zeros((10, 128), np.uint8)), 'camera rear: image of 128x10 pixels'),
     ],
-    ids=['none', 'one', 'plain', 'size'],
 )
 def test_images_that_do_not_fit_the_cameras_are_refused(kernel_map, images, says):
     with pytest.raises(VisionError, match=says):
         kernel_map.describer.describe(images)
 
 
-def test_the_file_has_a_group_for_each_camera_and_gives_the_same_map(run, kernel_map, tmp_path):
+def test_the_file_gives_the_same_map(run, kernel_map, tmp_path):
     path = tmp_path / 'map.h5'
     kernel_map.save(path)
     back = KernelMap.load(path)
@@ -85,8 +70,6 @@ def test_the_file_has_a_group_for_each_camera_and_gives_the_same_map(run, kernel
     image = run[3].load_image()
     assert np.array_equal(back.describer.describe(image), kernel_map.describer.describe(image))
     with h5py.File(path, 'a') as file:
-        assert set(file['describer']) == {'camera0', 'camera1'}
-        assert file.attrs['format_version'] == 2
         del file['describer/camera1']
     with pytest.raises(MapError, match=r'camera1.* is missing; build the map again'):
         KernelMap.load(path)

@@ -4,7 +4,6 @@ from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.odometry_model import correct_headings, follow_images
-from kbr_localization.progress import shown_by
 from kbr_localization.vision.turning import (
     find_views,
     follow,
@@ -128,25 +127,27 @@ def test_a_robot_that_moves_aside_does_not_seem_to_turn():
     assert found.drift == pytest.approx(0.0, abs=2e-3)
 
 
-@pytest.mark.parametrize('shift', [0.05, 0.0])
-def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
-    rng = np.random.default_rng(3)
-    turns = drive(rng, 100)
-    before = rng.uniform(-0.5, 0.5, (100, 60, 2))
+def shifted(rng, shift):
+    """Return the points of a camera whose images are all shifted alike."""
+    before = rng.uniform(-0.5, 0.5, (400, 60, 2))
     after = before + [shift, 0.0] + rng.normal(size=before.shape) * NOISE
-    flows = list(np.concatenate([before, after], axis=2).astype(np.float32))
-    odometry, found = corrected(steps_of(turns), flows)
-    np.testing.assert_array_equal(found.odometry, odometry)
+    return list(np.concatenate([before, after], axis=2).astype(np.float32))
 
 
-@pytest.mark.parametrize('sides', [(-1, -1, -1, -1), (-1, 1, -1, 1)])
-def test_a_camera_that_is_upside_down_tells_nothing(sides):
-    """It sees all turns the other way, and so does one whose driver mirrors its images."""
+@pytest.mark.parametrize(
+    'look',
+    [
+        lambda turns, rng: shifted(rng, 0.05),
+        lambda turns, rng: shifted(rng, 0.0),
+        lambda turns, rng: [flow * np.float32([-1, -1, -1, -1]) for flow in seen(turns, rng)],
+        lambda turns, rng: [flow * np.float32([-1, 1, -1, 1]) for flow in seen(turns, rng)],
+    ],
+    ids=['aside', 'standing', 'upside down', 'mirrored'],
+)
+def test_a_camera_that_sees_other_turns_tells_nothing(look):
     rng = np.random.default_rng(9)
     turns = drive(rng)
-    points = [flow * np.float32(sides) for flow in seen(turns, rng)]
-    odometry, found = corrected(steps_of(turns + 0.02 * STEP), points)
-    assert found.view is None
+    odometry, found = corrected(steps_of(turns + 0.02 * STEP), look(turns, rng))
     np.testing.assert_array_equal(found.odometry, odometry)
 
 
@@ -154,23 +155,17 @@ def test_points_are_followed_in_images_that_are_not_broken():
     def broken():
         raise DatasetError('cut off')
 
-    image, told = textured_image(0, (240, 320)), []
+    image = textured_image(0, (240, 320))
     flow = follow(small(image), small(np.roll(image, 6, axis=1)))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
-    with shown_by(lambda *progress: told.append(progress)):
-        flows = follow_images([image, image, broken, image])
+    flows = follow_images([image, image, broken, image])
     assert [len(flow) > 0 for flow in flows] == [True, False, False]
-    assert told[-1] == ('following points', 3, 3)
 
 
-def test_outliers_do_not_bend_a_line_whose_information_is_stated():
-    rng, true, missed = np.random.default_rng(0), np.array([0.5, -2.0]), []
-    for _ in range(100):
-        columns = rng.normal(size=(80, 2))
-        values = columns @ true + 0.3 * rng.normal(size=80)
-        values[:10] += 30.0
-        found, information = robust_line(columns, values)
-        missed.append((found - true) @ information @ (found - true))
-    # chi square with two degrees of freedom; the weights leave some information out
-    assert 1.0 < np.mean(missed) < 3.0
+def test_outliers_do_not_bend_a_line():
+    rng, true = np.random.default_rng(0), np.array([0.5, -2.0])
+    columns = rng.normal(size=(80, 2))
+    values = columns @ true + 0.3 * rng.normal(size=80)
+    values[:20] += 30.0
+    np.testing.assert_allclose(robust_line(columns, values)[0], true, atol=0.15)

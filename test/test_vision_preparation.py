@@ -45,7 +45,6 @@ TURNING = [omnidirectional(surroundings(seed)) for seed in range(12)]
         (VisionConfig(), (480, 640), (240, 320)),
         (VisionConfig(), (120, 160), (240, 320)),
         (VisionConfig(), (160, 120), (320, 240)),
-        (VisionConfig(), (640, 120), (640, 120)),
         (VisionConfig(scale_up=False), (120, 160), (120, 160)),
         (LEARNED, (120, 160), (120, 160)),
         (LEARNED, (960, 1280), (480, 640)),
@@ -90,10 +89,8 @@ def test_the_mirror_is_found_in_the_images_of_a_moving_robot():
 
 
 def test_panorama_shows_the_surroundings():
-    view, preparation = (
-        surroundings(3),
-        Preparation(replace(PLAIN, working_width=360), SHAPE, MIRROR),
-    )
+    view = surroundings(3)
+    preparation = Preparation(replace(PLAIN, working_width=360), SHAPE, MIRROR)
     shown = preparation.grey(omnidirectional(view))
     assert shown.shape == preparation.shape
     expected = cv2.resize(view, shown.shape[::-1], interpolation=cv2.INTER_AREA)

@@ -1,6 +1,7 @@
 """Local descriptors, words and the pyramid kernel against their plain definitions."""
 
 import cv2
+from helpers import textured_image
 from kbr_localization.errors import VisionError
 from kbr_localization.vision import spatial_pyramid as spm
 from kbr_localization.vision.local_descriptors import (
@@ -36,14 +37,6 @@ def learnt(kind, data, words, seed=0):
 @pytest.fixture(scope='module')
 def tree():
     return learnt('tree', descriptors(0), 150)
-
-
-def test_nearest_words_agree_with_the_distances():
-    rng = np.random.default_rng(0)
-    data = rng.uniform(0, 255, size=(3000, 128)).astype(np.float32)
-    vocabulary = rng.uniform(0, 255, size=(40, 128)).astype(np.float32)
-    distance = [np.linalg.norm(vocabulary - one, axis=1) for one in data]
-    np.testing.assert_array_equal(nearest_words(data, vocabulary), np.argmin(distance, axis=1))
 
 
 def test_words_are_the_means_of_their_patches():
@@ -106,19 +99,8 @@ def test_kernel_is_the_intersection_of_the_roots_of_halves_and_cells(largest):
     np.testing.assert_allclose(prepared(left[1]), plain[1], atol=1e-12)
 
 
-def test_patches_are_counted_in_the_cell_they_lie_in():
-    centres = np.array([[8, 8], [319, 239], [631, 8], [8, 471], [631, 471], [320, 240]])
-    np.testing.assert_array_equal(spm.cell_of(centres, (480, 640)), [0, 0, 1, 2, 3, 3])
-
-
 LOCAL = [DenseSift, DenseDaisy]
 DIRECTIONS = [(0, 1), (1, 1), (1, 0), (1, -1)]
-
-
-def texture(shape, seed=0):
-    rng = np.random.default_rng(seed)
-    noise = rng.integers(0, 256, size=shape, dtype=np.uint8)
-    return cv2.equalizeHist(cv2.GaussianBlur(noise, (0, 0), 2.5))
 
 
 def plain_descriptor(grey, centre, patch_size, blur):
@@ -144,7 +126,7 @@ def plain_descriptor(grey, centre, patch_size, blur):
     [(16, 8, 0.8), (16, 4, 0.0), (24, 8, 1.5), (20, 7, 0.8), (8, 16, 0.8)],
 )
 def test_dense_sift_agrees_with_its_definition(patch_size, spacing, blur):
-    grey = texture((73, 90))
+    grey = textured_image(0, (73, 90))
     grid = PatchGrid(grey.shape, patch_size, spacing)
     descriptors = DenseSift(grid, blur).describe(grey)
     assert descriptors.shape == (np.prod(grid.counts), 128)
@@ -162,10 +144,9 @@ def test_dense_sift_agrees_with_its_definition(patch_size, spacing, blur):
 def test_patches_are_those_of_the_grid(local, shape):
     """Changing one corner of the image changes the descriptors of the patches there only."""
     grid = PatchGrid(shape, 16, 4)
-    grey = texture(shape)
+    grey = textured_image(0, shape)
     before = local(grid).describe(grey)
     assert before.shape == (len(grid.centres), local.size)
-    assert before.dtype == np.float32
     grey[: shape[0] // 4, : shape[1] // 4] = 255
     changed = np.abs(local(grid).describe(grey) - before).max(axis=1) > 1e-6
     far = np.any(grid.centres > np.array(shape[::-1]) // 4 + 24, axis=1)
@@ -176,9 +157,9 @@ def test_patches_are_those_of_the_grid(local, shape):
 @pytest.mark.parametrize('local', LOCAL)
 def test_patches_go_across_the_seam_of_a_panorama(local):
     """Turning the camera by whole patches shifts the descriptors and changes none."""
-    grey = texture((40, 120))
+    grey = textured_image(0, (40, 120))
     grid = PatchGrid(grey.shape, 16, 8, wraps=True)
-    assert grid.counts == (4, 15)
+    assert grid.counts == (4, 15) and grid.centres[:, 0].max() < 120
     here = local(grid).describe(grey).reshape(4, 15, -1)
     turned = local(grid).describe(np.roll(grey, 24, axis=1)).reshape(4, 15, -1)
     np.testing.assert_allclose(turned, np.roll(here, 3, axis=1), atol=1e-5)
@@ -186,7 +167,7 @@ def test_patches_go_across_the_seam_of_a_panorama(local):
 
 def test_the_sign_of_gradients_may_count_less():
     """An image and its negative have one descriptor where the sign is nothing."""
-    grey = texture((64, 64))
+    grey = textured_image(0, (64, 64))
     sift = DenseSift(PatchGrid(grey.shape, 16, 8), 0.0)
     here, negative = sift.describe(grey), sift.describe(255 - grey)
     np.testing.assert_allclose(here @ sign_weighting(1.0), here, atol=1e-6)
