@@ -10,7 +10,6 @@ from kbr_localization.kernels.manifold import CircularKernel, wrapped_normal
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
-    importance_weighted_bayes_rule,
     nonparametric_sum_rule,
     normalise,
     off_map_bayes_rule,
@@ -84,12 +83,6 @@ def kernel_abc(p):
     return found, np.linalg.solve(p.gram_y + RIDGE, GAUSSIAN.cross_gram(p.y, p.z[:1])[:, 0])
 
 
-def iw_kbr(p):
-    half = np.diag(np.sqrt(np.maximum(p.mu, 0.0)))
-    plain = half @ np.linalg.solve(half @ p.gram_y @ half + DELTA * np.eye(N), half @ p.k_y)
-    return importance_weighted_bayes_rule(p.gram_y, N * p.mu, p.k_y, DELTA), plain
-
-
 def kbr_figure_1(p):
     """With n times our mu, and n^2 times our delta."""
     a = np.diag(N * p.mu) @ p.gram_y
@@ -148,12 +141,6 @@ def kernel_monte_carlo(p):
         moved = -0.5 * p.prior.herd(draws or 30)
         plain.append(NARROW.cross_gram(p.x, moved).mean(axis=1))
     return found, plain
-
-
-def chain_rule(p):
-    joint, at = p.learnt().joint(p.prior), np.concatenate([p.z, p.z[::-1]], axis=1)
-    parts = NARROW.cross_gram(p.z, p.x), GAUSSIAN.cross_gram(p.z[::-1], p.y)
-    return joint(at), np.prod(parts, axis=0) @ p.mu
 
 
 def gaussian_mixture(p):
@@ -221,7 +208,7 @@ def covariance_of_sample(p):
 
 
 def combinations(p):
-    a, b, c = k.GaussianKernel(1.0), k.LaplaceKernel(1.0), k.MaternKernel(2.0)
+    a, b, c = k.GaussianKernel(1.0), k.MaternKernel(1.0, 0.5), k.MaternKernel(2.0)
     grams = a.gram(p.x), b.gram(p.x), c.gram(p.x)
     found = [(a * b * c).gram(p.x), (a + 3.0 * b + c).gram(p.x), a.on(1).gram(p.x)]
     columns = a.gram(p.x[:, 1:])
@@ -264,8 +251,8 @@ def control_and_time(p):
 @pytest.mark.parametrize(
     'reference',
     [
-        *(sum_rule, kernel_abc, iw_kbr, kbr_figure_1, model_prior, learnt_then_model),
-        *(model_then_learnt, algorithm_1, kernel_monte_carlo, chain_rule),
+        *(sum_rule, kernel_abc, kbr_figure_1, model_prior, learnt_then_model),
+        *(model_then_learnt, algorithm_1, kernel_monte_carlo),
         *(gaussian_mixture, inner_products, scores, hsic_trace, mmd_of_pairs, null_of_deals),
         *(covariance_of_sample, combinations, trace_of_rotations, table_of_values),
         *(median_of_distances, control_and_time),
@@ -336,7 +323,6 @@ def test_supervision_minimises_equation_10_of_kreg(weight, method, laws):
 
 DENSITIES = [
     k.GaussianKernel(0.6),
-    k.LaplaceKernel(0.8),
     k.RationalQuadraticKernel(0.5),
     k.MaternKernel(0.9, smoothness=0.5),
     k.MaternKernel(0.9, smoothness=1.5, alpha=2.2),
@@ -347,9 +333,6 @@ DENSITIES = [
 @pytest.mark.parametrize('kernel', DENSITIES, ids=repr)
 @pytest.mark.parametrize('dimension', [1, 3])
 def test_normalised_kernels_integrate_to_one(kernel, dimension):
-    if isinstance(kernel, k.LaplaceKernel):  # a product of densities on the line
-        assert kernel.peak(dimension) == pytest.approx(kernel.peak(1) ** dimension)
-        dimension = 1
     # the volume between spheres of radius r and r + dr
     area = 2 * np.pi ** (dimension / 2) / scipy.special.gamma(dimension / 2)
 

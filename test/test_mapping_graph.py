@@ -55,7 +55,7 @@ def test_loops_tell_the_drift():
     closures = closures_of(again + AROUND, again)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
     guess = np.append(np.zeros(SIZE - 1), 0.8 * DRIFT)
-    found = settle(trajectories, closures, guess, Prior.unknown())
+    found = settle(trajectories, closures, guess, Prior())
     assert found.parameters[0, -1] == pytest.approx(DRIFT, abs=1e-3)
     # closures do not tell the scale: it stays but for what runs of one robot differ by
     assert found.calibration.covariance[SCALE, SCALE] == pytest.approx(RUN[SCALE] ** 2, rel=1e-3)
@@ -70,7 +70,7 @@ def test_wrong_closures_are_let_go_where_they_are_as_many_as_right_ones():
     second = np.concatenate([chains.ravel(), chains.ravel() + 4])
     closures = closures_of(first, second, np.repeat(np.arange(16), 8))
     drifting = np.append(np.zeros(SIZE - 1), DRIFT)
-    found = settle(trajectories, closures, drifting, Prior.unknown())
+    found = settle(trajectories, closures, drifting, Prior())
     np.testing.assert_array_equal(found.kept, closures.chain < 8)
     assert trajectory_error(found.poses, truth) < 0.05
 
@@ -79,7 +79,7 @@ def test_parts_that_nothing_relates_are_refused():
     way = np.column_stack([0.6 * np.arange(20.0), np.zeros((20, 2))])
     trajectories = trajectories_of(np.tile(way, (2, 1)), np.repeat(np.arange(2), 20))
     with pytest.raises(MapError, match='related to nothing; build a map of each run'):
-        settle(trajectories, NO_CLOSURES, np.zeros(SIZE), Prior.unknown())
+        settle(trajectories, NO_CLOSURES, np.zeros(SIZE), Prior())
 
 
 def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_scale():
@@ -102,7 +102,7 @@ def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_sca
         np.repeat(np.arange(3), 11),
         np.repeat([1.0, 1.0, 0.5], 11),
     )
-    chains, parameters = agree(trajectories, closures, Prior.unknown())
+    chains, parameters = agree(trajectories, closures, Prior())
     np.testing.assert_array_equal(chains, [0, 1])
     assert parameters[-1] == pytest.approx(DRIFT, abs=2e-3)
     assert parameters[SCALE] == 0.0
@@ -115,7 +115,7 @@ def test_chains_between_other_runs_make_no_ring_and_may_all_be_true():
     near, far = np.arange(5, 10), np.arange(50, 55)
     first, second = np.concatenate([60 + near, 120 + near]), np.concatenate([near, far])
     chain = np.repeat(np.arange(2), 5)
-    chains, _ = agree(trajectories, closures_of(first, second, chain), Prior.unknown())
+    chains, _ = agree(trajectories, closures_of(first, second, chain), Prior())
     np.testing.assert_array_equal(chains, [0, 1])
 
 

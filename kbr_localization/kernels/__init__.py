@@ -31,7 +31,6 @@ from kbr_localization.kernels.kernel_mean import Embedding as Embedding
 from kbr_localization.kernels.kernel_mean import KernelMean as KernelMean
 from kbr_localization.kernels.kernel_mean import ModelKernelMean as ModelKernelMean
 from kbr_localization.kernels.kernels import GaussianKernel as GaussianKernel
-from kbr_localization.kernels.kernels import LaplaceKernel as LaplaceKernel
 from kbr_localization.kernels.kernels import MaternKernel as MaternKernel
 from kbr_localization.kernels.kernels import median_distance as median_distance
 from kbr_localization.kernels.kernels import RationalQuadraticKernel as RationalQuadraticKernel

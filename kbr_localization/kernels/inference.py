@@ -37,19 +37,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-class _Recent:
-    """A function that keeps its last result, found by the identity of its arguments."""
-
-    def __init__(self, function: Callable[..., FloatArray]) -> None:
-        self._function = function
-        self._arguments: tuple[Any, ...] = ()
-
-    def __call__(self, *arguments: Any) -> FloatArray:
-        if [*map(id, arguments)] != [*map(id, self._arguments)]:
-            self._arguments, self._value = arguments, self._function(*arguments)
-        return self._value
-
-
 @dataclass
 class AdditiveNoiseModel:
     """
@@ -62,9 +49,6 @@ class AdditiveNoiseModel:
 
     function: Callable[..., Any]
     noise: Noise | Callable[..., Noise]
-
-    def __post_init__(self) -> None:
-        self._matrix = _Recent(self._kernel_matrix)
 
     def images(self, x: ArrayLike, *control: Any) -> FloatArray:
         """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
@@ -90,13 +74,8 @@ class AdditiveNoiseModel:
         return ModelKernelMean(kernel or prior.kernel, images, weights, noise)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
-        """Values at z of the pushed belief; without a control the matrix m(z_i | x_j) is kept."""
-        if control:
-            return self.push(belief, *control)(z)
-        return np.asarray(self._matrix(belief.kernel, z, belief.points) @ belief.weights)
-
-    def _kernel_matrix(self, kernel: Kernel, z: FloatArray, x: FloatArray) -> FloatArray:
-        return self._noise_at().conditional_kernel_mean(kernel).cross_gram(z, self.images(x))
+        """Values at z of the pushed belief. Shapes: (m, d) -> (m,)."""
+        return self.push(belief, *control)(z)
 
     def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
         """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
@@ -166,7 +145,6 @@ class NonparametricModel:
         self.y = as_floats('y', y, len(self.x), 'd', ...)
         kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
-        self._cross_x, self._cross_y = _Recent(kernel_x.cross_gram), _Recent(kernel_y.cross_gram)
 
     def at(self, x: ArrayLike) -> KernelMean:
         """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
@@ -197,16 +175,7 @@ class NonparametricModel:
             points = np.hstack([belief.points, np.tile(control[0], (len(belief.points), 1))])
             belief = KernelMean(self.kernel_x, points, belief.weights)
         require_same_space('belief', belief, self.kernel_x, self.x)
-        at_sample = self._cross_x(self.x, belief.points) @ belief.weights
-        weights = nonparametric_sum_rule(self.regularised_gram_x, at_sample)
-        return np.asarray(self._cross_y(z, self.y) @ weights)
-
-    def joint(self, prior: Embedding) -> KernelMean:
-        """Kernel mean of (x, y), points (n, d_x + d_y): the chain rule of [KBR] Prop. 3."""
-        split = self.x.shape[1]
-        points = np.concatenate([self.x, self.y], axis=1)
-        kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*range(split, points.shape[1]))
-        return KernelMean(kernel, points, self.sum_rule_weights(prior))
+        return self.push(belief)(z)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,5 @@
 """
-Kernels on vectors (n, d): Gaussian, Laplace, rational quadratic, Matern.
+Kernels on vectors (n, d): Gaussian, rational quadratic, Matern.
 
 A normalised kernel is a probability density in x - x', which makes the model-based sum rule free
 of coefficients ([MbKSR] section 4.1). A plain kernel (normalised=False) has k(x, x) = 1.
@@ -22,11 +22,7 @@ import scipy.special
 
 
 class Covariance:
-    """
-    Symmetric positive definite matrix S of R^d.
-
-    `value`: scalar (S = value I in any dimension), diagonal (d,) or full matrix (d, d).
-    """
+    """Symmetric positive definite S of R^d: a scalar times I, diagonal (d,) or full (d, d)."""
 
     def __init__(self, value: ArrayLike | Covariance, name: str = 'covariance') -> None:
         given: ArrayLike = value.value if isinstance(value, Covariance) else value
@@ -98,22 +94,7 @@ def _is_near(matrix: FloatArray, other: FloatArray) -> bool:
 
 def squared_distances(x: FloatArray, z: FloatArray, scale: Covariance) -> FloatArray:
     """Distances (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
-    a = scale.whiten(x)
-    b = a if z is x else scale.whiten(z)
-    if a.shape[1] <= 16 or min(len(a), len(b)) <= 8:
-        return np.asarray(cdist(a, b, 'sqeuclidean'))
-    # |a|^2 + |b|^2 - 2 a b is faster in many dimensions; centring avoids cancellation
-    centre = a.mean(axis=0)
-    left = a - centre
-    right = left if b is a else b - centre
-    distances = -2.0 * (left @ right.T)
-    distances += (left * left).sum(axis=1)[:, np.newaxis]
-    distances += (right * right).sum(axis=1)
-    np.maximum(distances, 0.0, out=distances)
-    if b is a:
-        np.fill_diagonal(distances, 0.0)
-        distances = 0.5 * (distances + distances.T)
-    return np.asarray(distances)
+    return np.asarray(cdist(scale.whiten(x), scale.whiten(z), 'sqeuclidean'))
 
 
 def median_distance(points: ArrayLike, max_points: int = 2000) -> float:
@@ -136,18 +117,21 @@ def median_distance(points: ArrayLike, max_points: int = 2000) -> float:
     return float(np.median(distances)) or float(np.median(positive))
 
 
-class DensityKernel(Kernel):
+class RadialKernel(Kernel):
     """
-    Kernel peak * h(x - x'), h(0) = 1, of a width `scale`.
+    Kernel peak * profile(s), s = (x - x')^T S^-1 (x - x'), profile(0) = 1.
 
-    The peak is 1, that of a density when `normalised`, or that of a density relative to the
-    density's of `unit`, the plain kernel that a noise smoothed to this one.
+    `scale` S: scalar, diagonal (d,) or full matrix (d, d). The peak is 1, that of a density when
+    `normalised`, or that of a density relative to the density's of `unit`, the plain kernel that a
+    noise smoothed to this one. A profile may overwrite its argument.
     """
 
-    scale: Any
-    normalised: bool
     unit: RadialKernel | None = None
+    _profile: Callable[..., FloatArray]
     _log_density_peak: Callable[[int], float]
+
+    def __init__(self, scale: ArrayLike | Covariance, normalised: bool, name: str) -> None:
+        self.scale, self.normalised = Covariance(scale, name), normalised
 
     def peak(self, dimension: int) -> float:
         """Value k(x, x) in R^dimension; KernelError when floating point cannot hold it."""
@@ -163,35 +147,11 @@ class DensityKernel(Kernel):
             )
         return math.exp(log_peak)
 
-    @property
-    def dimension(self) -> int | None:
-        """Dimension d of the points, or None for a scalar scale, which fits any dimension."""
-        value = self.scale.value if isinstance(self.scale, Covariance) else self.scale
-        return len(value) if value.ndim else None
-
     def _points(self, name: str, value: ArrayLike) -> FloatArray:
-        return as_floats(name, value, 'n', self.dimension or 'd')
+        return as_floats(name, value, 'n', self.scale.dimension or 'd')
 
     def _diagonal(self, x: FloatArray) -> Any:
         return np.full(len(x), self.peak(x.shape[1]))
-
-
-class RadialKernel(DensityKernel):
-    """
-    Kernel peak * profile(s), s = (x - x')^T S^-1 (x - x'), profile(0) = 1.
-
-    `scale` S: scalar, diagonal (d,) or full matrix (d, d). A profile may overwrite its argument.
-    """
-
-    scale: Covariance
-    _profile: Callable[..., FloatArray]
-
-    def __init__(self, scale: ArrayLike | Covariance, normalised: bool, name: str) -> None:
-        self.scale, self.normalised = Covariance(scale, name), normalised
-
-    def gram(self, x: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
-        return self.cross_gram(x, x)
 
     def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
         peak = self.peak(x.shape[1])
@@ -252,10 +212,11 @@ class MaternKernel(RadialKernel):
     """
     Matern kernel 2^(1-v) / Gamma(v) r^v K_v(r), r = alpha sqrt((x - x')^T S^-1 (x - x')).
 
-    `smoothness` v in (0, 40]: 1/2 is exp(-r), and for large v it tends to the Gaussian kernel of
-    covariance S with the default alpha = sqrt(2 v). Normalised it is the variance-gamma density
-    VG(v + d/2; alpha, S), of peak (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2),
-    conjugate to `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
+    `smoothness` v in (0, 40]: 1/2 is exp(-r), Laplace's kernel on the line, and for large v it
+    tends to the Gaussian kernel of covariance S with the default alpha = sqrt(2 v). Normalised it
+    is the variance-gamma density VG(v + d/2; alpha, S), of peak
+    (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2), conjugate to
+    `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
     """
 
     def __init__(
@@ -291,26 +252,3 @@ class MaternKernel(RadialKernel):
         gammas = math.lgamma(self.smoothness) - math.lgamma(self.smoothness + 0.5 * dimension)
         spread = dimension * math.log(self.rate**2 / (4.0 * math.pi))
         return gammas + 0.5 * (spread - self.scale.log_det(dimension))
-
-
-class LaplaceKernel(DensityKernel):
-    """
-    Laplace kernel exp(-sum_i |x_i - x'_i| / b_i), times prod 1 / (2 b_i) when normalised.
-
-    `scale` b: scalar or one per coordinate (d,). The kernel exp(-|x - x'| / b) of the Euclidean
-    distance is `MaternKernel(b**2, 0.5, alpha=1.0)`.
-    """
-
-    def __init__(self, scale: ArrayLike, normalised: bool = True) -> None:
-        self.scale, self.normalised = as_floats('scale', scale), normalised
-        if self.scale.ndim > 1 or self.scale.size == 0 or np.any(self.scale <= 0):
-            raise KernelError(
-                f'scale: expected a positive scalar or positive entries (d,), got {self.scale}'
-            )
-
-    def _matrix(self, x: FloatArray, z: FloatArray) -> Any:
-        distances = cdist(x / self.scale, z / self.scale, 'cityblock')
-        return self.peak(x.shape[1]) * np.exp(-distances)
-
-    def _log_density_peak(self, dimension: int) -> float:
-        return -float(np.log(2.0 * np.broadcast_to(self.scale, dimension)).sum())

@@ -100,11 +100,9 @@ class Calibration:
 
     def after_a_break(self) -> Calibration:
         """
-        Return the prior for a robot that was switched off.
+        Return the prior for a robot that was switched off: about what was learnt, as if unknown.
 
-        Its tyres, load and sensors may have changed: the mean is what was learnt, the variance
-        that of an ordinary robot about it. With the old variance a change would stay unnoticed
-        for days of driving.
+        With the old variance other tyres would stay unnoticed for days of driving.
         """
         return Calibration(self.values, self.covariance + np.diag(UNLIKE**2), self.delay)
 
@@ -212,22 +210,14 @@ def in_metres(values: FloatArray, scale: float) -> FloatArray:
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
-    """
-    Return the motions of the pose of which an odometry reports increments.
-
-    Shapes: (..., 3) and (7,) -> (..., 3), in the frame before the motion.
-    """
+    """Motions (..., 3), in the frame before them, of increments (..., 3) that are reported."""
     return moved_with_effects(increments, values)[0]
 
 
 def moved_with_effects(
     increments: FloatArray, values: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """
-    Return `moved`, and its derivatives by the values as errors in the frame after the motion.
-
-    Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
-    """
+    """Return `moved`, and derivatives (..., 3, 7) by the values: errors after the motion."""
     offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
     offset, axes = offset_x + 1j * offset_y, np.exp(1j * mounting)
     reported, reported_turn = _log(increments)
@@ -256,11 +246,7 @@ def moved_with_effects(
 
 
 def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
-    """
-    Return the increments that an odometry reports of motions of the pose; undoes `moved`.
-
-    Shapes: (..., 3) and (7,) -> (..., 3).
-    """
+    """Increments (..., 3) that an odometry reports of motions (..., 3); undoes `moved`."""
     offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
     velocity, turn = _log(motions)
     along = np.exp(-1j * mounting) * (velocity + 1j * turn * (offset_x + 1j * offset_y))
@@ -270,12 +256,7 @@ def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def twists(increments: FloatArray) -> FloatArray:
-    """
-    Take steps for arcs: the constant twists that make them, with the least turn.
-
-    A twist is metres ahead and to the left, and radians of turn, over one unit of time. Shapes:
-    (..., 3) -> (..., 3).
-    """
+    """Return the constant twist (..., 3) of each step: metres ahead and left, the least turn."""
     return _increments(*_log(increments))
 
 

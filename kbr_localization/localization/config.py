@@ -17,12 +17,7 @@ OPEN_GROUND = 3.2
 
 @dataclass(frozen=True)
 class KbrConfig(Config):
-    """
-    Parameters of the kernel Bayes filter `kbr`.
-
-    Kept in the map, where building or tuning chose them; a node may override them. Raises
-    ConfigurationError for a value outside of its range.
-    """
+    """Parameters of the kernel Bayes filter `kbr`, kept in the map; a node may override them."""
 
     position_bandwidth: float = parameter(
         0.8, 'bandwidth of k_X in x and y, metres', *_BANDWIDTHS, search=(0.1, 2.0)
@@ -143,11 +138,8 @@ def sensible_config(
 
 
 def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """
-    Return values of a method's parameters, by name, for a map whose positions are scaled.
-
-    `update_min_d` is in metres of the odometry, `localized_radius` is what users want: both stay.
-    """
+    """Scale the lengths in a method's parameters that are in metres of the map."""
+    # update_min_d is in metres of the odometry, localized_radius is what users want: both stay
     name, found = 'position_bandwidth', dict(values)
     if name in found:
         found[name] = float(np.clip(scale * found[name], *_BANDWIDTHS))
@@ -162,11 +154,8 @@ def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
 
 
 def image_spacing(poses: FloatArray) -> float:
-    """
-    Return the median distance in metres from a place of poses (n, 3) to the nearest one.
-
-    Images within a small part of the bandwidth are at one place: the robot stood still.
-    """
+    """Return the median distance in metres from a place of poses (n, 3) to the nearest one."""
+    # images within a small part of the bandwidth are at one place: the robot stood still
     spot = 0.05 * length_scale(poses) * KbrConfig().position_bandwidth
     _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)
     places = poses[first, :2]

@@ -76,11 +76,7 @@ def unknown() -> FloatArray:
 
 
 def status_of(confidence: float, localized_mass: float, confirmed: bool = True) -> str:
-    """
-    Return the status of a pose.
-
-    Localized from `localized_mass` on, if images confirm it; not localized below half of that.
-    """
+    """Localized from `localized_mass` on, if images confirm it; not localized below its half."""
     if confidence < 0.5 * localized_mass:
         return 'not localized'
     return 'localized' if confirmed and confidence >= localized_mass else 'uncertain'
@@ -132,11 +128,7 @@ class Localizer(Protocol):
         return np.zeros((0, 3))
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
-        """
-        Continue with the belief on a map that has more images at its end.
-
-        Return False, with nothing changed, where that is not possible.
-        """
+        """Continue on a map that has more images at its end; False where that is impossible."""
         return False
 
     def confirm(self) -> None:
@@ -216,11 +208,6 @@ def is_covariance(matrix: FloatArray) -> bool:
 
 
 def sigma_region(sigmas: float, freedom: int) -> float:
-    """
-    Return the squared Mahalanobis distance at the rim of a k sigma region.
-
-    Such a region holds as much probability as k standard deviations of one Gaussian variable,
-    whatever its degrees of freedom: 2 for a position, 1 for a heading.
-    """
+    """Squared Mahalanobis distance at the rim of the region of k sigma, of so many dimensions."""
     # of the chi-square law; scipy.stats would take a node half a second to import
     return float(2.0 * special.gammaincinv(0.5 * freedom, special.chdtr(1, sigmas**2)))

@@ -166,11 +166,7 @@ def combined(runs: Sequence[Calibration]) -> Calibration:
 
 
 def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
-    """
-    Variance between the runs of values (r, k) with variances (r, k) -> (k,).
-
-    By DerSimonian and Laird; zero for one run.
-    """
+    """Variance (k,) between runs of values with variances (r, k), by DerSimonian and Laird."""
     if len(values) < 2:
         return np.zeros(values.shape[1])
     weights = 1.0 / variances
@@ -181,11 +177,7 @@ def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
 
 
 def moves_sideways(odometry: FloatArray) -> bool:
-    """
-    Whether the base moves sideways other than by turning: an omnidirectional one.
-
-    Shapes: (n, 3) poses.
-    """
+    """Whether a base with odometry (n, 3) moves sideways other than by turning."""
     marks = window_marks(odometry)
     if len(marks) - 1 < FEWEST:
         return False
@@ -196,11 +188,7 @@ def moves_sideways(odometry: FloatArray) -> bool:
 
 
 def window_marks(odometry: FloatArray) -> NDArray[np.intp]:
-    """
-    Choose where windows of a metre of way begin and end.
-
-    Shapes: (n, 3) -> (w + 1,) increasing indices; none of an empty run.
-    """
+    """Choose indices (w + 1,) of odometry (n, 3) where windows of a metre of way begin and end."""
     way = se2.travelled(odometry)
     return np.unique(np.searchsorted(way, np.arange(0.0, way.max(initial=0.0), 1.0)))
 
@@ -253,10 +241,9 @@ def step_variances(
     poses: FloatArray, increments: FloatArray, following: FloatArray
 ) -> FloatArray | None:
     """
-    Variances (4,) of x', y', cos', sin' about a pose moved by an increment, by maximum likelihood.
+    Variances (4,) of x, y, cos, sin about a pose moved by an increment; None without any.
 
-    Poses, increments and the poses that follow are (n, 3); rows with NaN do not count. None where
-    there are no others.
+    Poses, increments and the poses that follow are (n, 3); rows with NaN do not count.
     """
     predicted = se2.compose(poses, increments)
     errors = se2.to_plane_and_circle(following) - se2.to_plane_and_circle(predicted)
@@ -265,12 +252,7 @@ def step_variances(
 
 
 def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
-    """
-    Fit variance = amounts @ rates to squared errors, by reweighted least squares.
-
-    Shapes: (m, k) and (m,) -> (k,) rates that are not negative. It is the Gaussian maximum
-    likelihood estimate.
-    """
+    """Fit variance = amounts (m, k) @ rates >= 0 to squared errors (m,), most likely ones."""
     from scipy.optimize import nnls  # noqa: PLC0415  (a node fits no variances and starts sooner)
 
     rates = np.zeros(amounts.shape[1])
@@ -371,13 +353,9 @@ def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:
 def _averaged(
     times: FloatArray, headings: FloatArray, half: float
 ) -> tuple[FloatArray, FloatArray]:
-    """
-    Return headings at times every tenth of `half`, averaged over `half` either way.
-
-    Half way between two samples a linear interpolation has less noise than at one, and would seem
-    to fit better there.
-    """
+    """Return headings at times every tenth of `half`, averaged over `half` either way."""
     from scipy.ndimage import uniform_filter1d  # noqa: PLC0415  (a node measures no delay)
 
+    # interpolated half way between two samples, headings have less noise and would seem to fit
     fine = np.arange(times[0], times[-1], 0.1 * half)
     return fine, uniform_filter1d(np.interp(fine, times, np.unwrap(headings)), 21, mode='nearest')

@@ -57,11 +57,7 @@ class Tracker:
         self._odometry = None
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
-        """
-        Continue with the belief on a map that has more images at its end.
-
-        Return False, with nothing changed, for a localizer that cannot.
-        """
+        """Continue on a map that has more images at its end; False where that is impossible."""
         followed = self.localizer.follow_map(kernel_map)
         if followed:
             self.kernel_map = kernel_map

@@ -12,12 +12,7 @@ DESCRIPTORS = ('sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
 
 @dataclass(frozen=True)
 class VisionConfig(Config):
-    """
-    How an image becomes a descriptor.
-
-    Map images and queries are described with one configuration, which the map keeps. Raises
-    ConfigurationError for a value outside its range.
-    """
+    """How images of a map and queries become descriptors; the map keeps it."""
 
     prefix: ClassVar[str] = 'vision.'
     descriptor: str = parameter(
@@ -90,7 +85,6 @@ class VisionConfig(Config):
     )
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         super().__post_init__()
         if self.patch_size % 4:
             raise ConfigurationError(

@@ -64,12 +64,7 @@ def compare(describer: Describer, kept: Descriptors, queries: Descriptors) -> ND
 
 
 class CameraDescriber(Describer):
-    """
-    Base class of the describers of one camera.
-
-    `learnt`: arrays and scalars by name that came from training images or with a network, of which
-    a map keeps the entries `kept` beside configuration and preparation.
-    """
+    """Describer of one camera; a map keeps the entries `kept` of what it has learnt."""
 
     kept: tuple[str, ...] = ()
 
@@ -106,11 +101,7 @@ class MultiCameraDescriber(Describer):
         self.dtype: np.dtype[Any] = np.result_type(*(d.dtype for d in describers))
 
     def describe(self, image: Any) -> Descriptors:
-        """
-        Describe one image for each camera, None where there is none, by (size,).
-
-        Raises VisionError for another number of images, and when a camera's image is bad.
-        """
+        """Describe an image for each camera, None where there is none; raises VisionError."""
         images = image if isinstance(image, tuple) else (image,)
         if len(images) != len(self.cameras):
             raise VisionError(

@@ -64,12 +64,7 @@ def fit_describer(
 
 
 def describer_from_state(state: State) -> Describer:
-    """
-    Build a describer from the arrays and scalars of its `state()`.
-
-    NumPy scalars and bytes, as a file gives them back, are accepted. Raises VisionError naming
-    the entry that is missing, and ConfigurationError for a value out of range.
-    """
+    """Build a describer from its `state()`, as a file gives it back; raises VisionError."""
     state = {
         n: v.decode(errors='replace') if isinstance(v, bytes) else v for n, v in state.items()
     }
@@ -138,11 +133,7 @@ class HogDescriber(VectorDescriber):
 
 
 class NetworkDescriber(VectorDescriber):
-    """
-    The output of a network on an image of its size, or of `network_size`, flattened.
-
-    Raises VisionError for a network that does not take such images or returns zeros.
-    """
+    """The output of a network, flattened; raises VisionError for one that returns zeros."""
 
     kept = NETWORK_ENTRIES
 

@@ -71,11 +71,7 @@ class PatchGrid:
         return np.stack(np.meshgrid(columns % self.shape[1], rows), axis=-1).reshape(-1, 2)
 
     def crop(self, image: Image, margin: int) -> Image:
-        """
-        Cut out the patches with `margin` pixels around them.
-
-        Where the image ends it is continued by its edge, or by its other side if it wraps.
-        """
+        """Cut out the patches with a margin, of the edge or, if it wraps, of the other side."""
         sides = 0 if self.wraps else margin
         extended: NDArray[Any] = image
         if self.wraps:
@@ -167,11 +163,7 @@ class DenseSift:
 
 
 def sign_weighting(weight: float = 0.3) -> Float32Array:
-    """
-    Matrix (128, 128) that scales by `weight` what opposite directions of SIFT differ in.
-
-    What they have in common stays: at 0 a dark edge and a bright one are the same.
-    """
+    """Matrix (128, 128) that scales by `weight` what opposite directions of SIFT differ in."""
     half = len(_GRADIENTS)
     swapped = np.roll(np.eye(2 * half), half, axis=1)
     cell = (1.0 + weight) / 2.0 * np.eye(2 * half) + (1.0 - weight) / 2.0 * swapped

@@ -53,19 +53,12 @@ class Network:
     """
 
     def __init__(self, config: VisionConfig, kept: Mapping[str, Any], size: Sequence[int]) -> None:
-        content, expected = np.asarray(kept[NETWORK], dtype=np.uint8).tobytes(), kept[HASH]
-        found = hashlib.sha256(content).hexdigest()
-        if found != expected:
-            raise VisionError(
-                f'network of the map: expected one of SHA-256 {expected[:12]}…, got '
-                f'{found[:12]}…; build the map again'
-            )
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
             what = f'the descriptor {config.descriptor}'
             raise MissingModuleError(describe_missing('onnxruntime', what)) from error
-        self._file = config.network_file
+        self._file, content = config.network_file, np.asarray(kept[NETWORK], np.uint8).tobytes()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = config.network_threads, 1
         options.log_severity_level = 4  # errors are raised as well
@@ -138,12 +131,7 @@ class LearnedFeatures:
         self.grid = PatchGrid((features.shape[1], features.shape[2]), 1, 1)
 
     def describe_colour(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
-        """
-        Describe a prepared BGR image by features (k, size) of unit length and weights (k,).
-
-        The weights are the reliability over its mean, ones without it. A feature of zeros stays
-        so. Raises VisionError for numbers that are not finite.
-        """
+        """Features (k, size) of unit length of a BGR image, and weights (k,) of mean 1."""
         features, reliability = self._features(self._network.run(image))
         vectors = features.reshape(self.size, -1).T
         length = np.sqrt(np.einsum('ij,ij->i', vectors, vectors))

@@ -29,11 +29,7 @@ def load(image: LoadableImage) -> Image:
 
 
 def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
-    """
-    Load `count` images spread over all; keep the ones of the commonest size.
-
-    Others take the place of images that cannot be read. Raises VisionError when none can.
-    """
+    """Load `count` images spread over all that can be read, of their commonest size."""
     spread = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int).tolist()
     loaded, trouble = list[Image](), 'give at least one'
     for index in dict.fromkeys([*spread, *range(len(images))]):
@@ -50,11 +46,7 @@ def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
 
 
 class Mirror(NamedTuple):
-    """
-    Ring of an omnidirectional image that shows the surroundings, in pixels.
-
-    `x`, `y`: centre. `inner`, `outer`: radii where the robot's own image and the mirror end.
-    """
+    """Ring of an image that shows the surroundings, in pixels: centre, inner and outer radius."""
 
     x: float
     y: float
@@ -173,11 +165,7 @@ class Preparation:
 
     @classmethod
     def fit(cls, config: VisionConfig, images: Sequence[LoadableImage]) -> Preparation:
-        """
-        Take the size from some of the images, and from more where the camera's mirror lies.
-
-        Raises VisionError for a bad image.
-        """
+        """Take the size from some images, and the mirror from more; raises VisionError."""
         # five, so that a single odd image does not set the camera's size
         examples = load_examples(images, 5 if config.projection == 'perspective' else 40)
         check_image(examples[0])

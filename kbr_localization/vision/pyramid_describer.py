@@ -165,11 +165,7 @@ def _sample_patches(
     per_image: int,
     images: Sequence[tuple[LoadableImage, int]],
 ) -> list[Float32Array]:
-    """
-    Describe some patches of each image, at most `per_image`: (k, size).
-
-    `images`: with their seeds; one that cannot be read, or has another size, gives no patches.
-    """
+    """At most `per_image` patches (k, size) of each of images with seeds; none of a bad one."""
     local, samples = local_descriptor(config, preparation, network), []
     for source, seed in images:
         try:

@@ -34,11 +34,7 @@ _BLOCK = 64  # images that are expanded at a time
 def cell_of(
     centres: NDArray[np.int64], shape: tuple[int, int], side: int = 2
 ) -> NDArray[np.int64]:
-    """
-    Cell that each point lies in, of `side` x `side` cells, row after row.
-
-    Shapes: (k, 2) x, y in pixels and (height, width) -> (k,) in 0 .. side**2 - 1.
-    """
+    """Cell 0 .. side**2 - 1, row by row, of points (k, 2) x, y of an image (height, width)."""
     row, column = centres[:, 1] * side // shape[0], centres[:, 0] * side // shape[1]
     return np.asarray(row * side + column)
 
@@ -62,11 +58,7 @@ class PreparedImages:
         self._rows, self._sums, self._scale = self._expand(roots, halves, bytes_of_halves)
 
     def __call__(self, queries: Roots) -> NDArray[np.float64]:
-        """
-        Kernel values of these images and another one, or several.
-
-        Shapes: (4 M,) -> (n,), (m, 4 M) -> (n, m).
-        """
+        """Kernel values with others. Shapes: (4 M,) -> (n,), (m, 4 M) -> (n, m)."""
         roots = np.atleast_2d(queries)
         rows, _, scale = self._expand(roots, *_halves(roots))
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
@@ -82,11 +74,7 @@ class PreparedImages:
     def _expand(
         self, roots: Roots, halves: NDArray[np.float32], bytes_of_halves: Roots
     ) -> tuple[Roots, NDArray[np.float64], NDArray[np.float64]]:
-        """
-        Return the bytes (m, columns) of images (m, 4 M), the sums of both levels, 1 / sqrt(N).
-
-        A query's numbers beyond the largest ones here are cut off in its bytes.
-        """
+        """Return the bytes (m, columns) of images (m, 4 M), sums of both levels, 1 / sqrt(N)."""
         beyond = np.clip(halves.take(self._further, axis=1) - 255, 0, 255).astype(np.uint8)
         rows = np.concatenate([bytes_of_halves, roots, beyond], axis=1)
         sums = halves.sum(axis=1, dtype=np.float64) + roots.sum(axis=1, dtype=np.int64)

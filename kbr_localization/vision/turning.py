@@ -74,11 +74,7 @@ class Turns(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """
-    Points that were followed between the images of p pairs, and the odometry's motion.
-
-    `places`: (n, 4), see `Flow`. `pair`: (n,) of each point. `twists`: (p, 3), see `turned`.
-    """
+    """Places (n, 4) of points, see `Flow`, the pair (n,) of each, and twists (p, 3) of pairs."""
 
     places: FloatArray
     pair: Indices
@@ -95,11 +91,7 @@ class _Points(NamedTuple):
         return np.bincount(self.pair, values, len(self.twists)).astype(np.float64)
 
     def agreed(self, view: View) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """
-        Angles (n,) by each point, their standard deviations (n,), and turns (p,) they agree on.
-
-        A deviation, by the tracking noise, is infinite for a point that tells nothing.
-        """
+        """Angles (n,) by each point, their deviations (n,), and turns (p,) they agree on."""
         ahead, left, turn = self.twists.T
         # an offset that is not known well would bend arcs
         arcs = view.offset is None
@@ -198,11 +190,7 @@ def turned(flows: Sequence[Flow], twists: FloatArray, view: View) -> Turns:
 
 
 def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
-    """
-    Calibrate a camera by an odometry: as one that moves on arcs, and as one beside the odometry.
-
-    See `turned` for the arguments. Both are the same where too few turns tell the offset.
-    """
+    """Calibrate a camera by an odometry: on arcs, and beside the point of the odometry."""
     metres, turns = np.hypot(twists[:, 0], twists[:, 1]), np.abs(twists[:, 2])
     usable = (metres > 0.5 * np.nanmedian(metres)) & (turns < 0.5)
     usable &= np.array([len(flow) >= 2 * FEWEST for flow in flows])
@@ -224,7 +212,6 @@ def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
 
 
 def _some(which: NDArray[np.bool_]) -> Indices:
-    """Choose pairs, spread over all."""
     pairs = np.flatnonzero(which)
     spread = np.linspace(0, max(len(pairs) - 1, 0), min(250, len(pairs)))
     return np.asarray(pairs[np.unique(spread.astype(np.intp))])
@@ -267,12 +254,7 @@ def _with_offset(points: _Points, bends: _Points, view: View) -> View:
 
 
 def robust_line(columns: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """
-    Coefficients (c,) that make columns (m, c) values (m,), by Cauchy's law, and their information.
-
-    Reweighted least squares, the scale of the errors being their median absolute deviation.
-    The information (c, c) is the inverse of the covariance of the coefficients.
-    """
+    """Fit columns (m, c) to values (m,) by Cauchy's law: coefficients (c,), information (c, c)."""
     weight = np.ones(len(values))
     for _ in range(10):
         weighted = columns.T * weight
@@ -286,11 +268,7 @@ def robust_line(columns: FloatArray, values: FloatArray) -> tuple[FloatArray, Fl
 
 
 class Corners(NamedTuple):
-    """
-    SIFT keypoints of an image.
-
-    `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128) descriptors.
-    """
+    """SIFT keypoints: `places` (k, 2) from the middle, in image widths; `looks` (k, 128)."""
 
     places: NDArray[np.float32]
     looks: NDArray[np.uint8]

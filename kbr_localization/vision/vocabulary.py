@@ -25,11 +25,7 @@ _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
 
 
 class Vocabulary:
-    """
-    Visual words (words, d) float32, branch after branch in a tree.
-
-    `branches`: (b, d) float32, their centres. `sizes`: (b,) words of each, at least one.
-    """
+    """Visual words (words, d) by branch, centres (b, d) and numbers of words (b,) of branches."""
 
     def __init__(
         self,
@@ -106,12 +102,7 @@ def learn_vocabulary(
 def learn_tree(
     descriptors: Float32Array, words: int, rng: np.random.Generator, step: float = 2**-11
 ) -> Vocabulary:
-    """
-    Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
-
-    Branches get words by how far their descriptors spread. The same generator and data give the
-    same tree. Raises VisionError when there are fewer distinct descriptors than words.
-    """
+    """Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means."""
     distinct = _find_distinct(descriptors, words)
     count = math.isqrt(words)
     sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more

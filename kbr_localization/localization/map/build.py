@@ -48,12 +48,7 @@ _LATE = (
 
 @dataclass(frozen=True)
 class DescribedImage:
-    """
-    What became of an image.
-
-    `descriptor` (d,), or None with the `error` that says why. `thumbnail`: a JPEG file, empty
-    unless wanted. `shape`: (height, width). `seconds`: processor time of reading and describing.
-    """
+    """Descriptor (d,) or error, (height, width), JPEG file, and processor time of an image."""
 
     descriptor: np.ndarray | None
     shape: tuple[int, ...] = ()
@@ -69,11 +64,7 @@ def build_map(
     max_images: int | None = None,
     seed: int = 0,
 ) -> KernelMap:
-    """
-    Build a map from runs with reference poses; see `describe_runs` for the other arguments.
-
-    `filter_values`: by name, for a configuration that otherwise suits the map (`sensible_config`).
-    """
+    """Build a map of runs with reference poses, as `describe_runs`, with values of the filter."""
     described = describe_runs(datasets, vision, max_images, seed)
     return with_suited_config(described, filter_values)
 
@@ -137,11 +128,7 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
-    """
-    Names of the cameras, which must be the same in all runs; none for ordinary runs.
-
-    Warns of reference poses in frames of several names; runs that tell none fit to all.
-    """
+    """Names of the cameras, which must be the same in all runs; warns of different frames."""
     found: dict[tuple[str, ...], str] = {}
     runs_in: dict[str, list[str]] = {}
     for dataset in datasets:
@@ -161,11 +148,7 @@ def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
 
 
 def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """
-    Return `frames` (n,) of runs that have a reference pose, and their rows (n, ...) in a map.
-
-    The others are counted. Raises MapError where there are none.
-    """
+    """Rows (n, ...) in a map of `frames` (n,) with a reference pose; counts the others."""
     parts: list[dict[str, np.ndarray]] = []
     outside = []
     for run, dataset in enumerate(datasets):
@@ -264,11 +247,7 @@ def describe_images(
     what: str,
     thumbnails: bool = False,
 ) -> list[DescribedImage]:
-    """
-    Describe images, or what functions load, in their order; a bad one has an error.
-
-    Progress is reported as `what`.
-    """
+    """Describe images, or what functions load, in their order; progress is reported as `what`."""
     # few enough for a bar that moves, many enough to hand over
     tasks = small_batches(images, 64)
     work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
@@ -284,7 +263,6 @@ def _describe_all(
 
 @functools.lru_cache(1)
 def _describer_of(state: bytes) -> Describer:
-    """Make a describer of its state, once in each process."""
     return describer_from_state(pickle.loads(state))
 
 

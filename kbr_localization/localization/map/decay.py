@@ -56,11 +56,7 @@ class SimilarityDecay:
 
     @classmethod
     def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> SimilarityDecay:
-        """
-        Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same.
-
-        A weak prior of top, log length and log angle serves maps with few pairs.
-        """
+        """Fit the law, with a weak prior, to k~ (m,) at d, a (m,), which all weigh the same."""
         # takes a node half a second to import
         from scipy.optimize import least_squares  # noqa: PLC0415
 

@@ -124,11 +124,9 @@ class Thumbnails(Sequence[bytes]):
         self._ends = np.cumsum(sizes, dtype=np.int64)
 
     def __len__(self) -> int:
-        """Count the files."""
         return len(self._ends)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the bytes of one file."""
         end = int(self._ends[index])
         return self.jpeg[end - int(self.sizes[index]) : end].tobytes()  # noqa: E203
 
@@ -170,11 +168,7 @@ def read_map(path: Path) -> KernelMap:
 
 
 def check_map(path: Path) -> tuple[int, list[str]]:
-    """
-    Read and verify all of a map file: `kbr map check`; raises MapError for what is wrong.
-
-    Returns the number of images, and the names of large arrays that have no checksums.
-    """
+    """Verify all of a map: its number of images, and its large arrays without checksums."""
     kernel_map, mapped, sums = _read(path)
     with path.open('rb') as raw:
         _verify(path, raw.fileno(), mapped, sums)
@@ -188,7 +182,16 @@ def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.nd
         raise MapError(f'map {path} {found}: build it with `kbr map build RUN --out {path}`')
     try:
         with h5py.File(path, 'r') as file:
-            _check_version(file.attrs)
+            if _plain(file.attrs.get('format')) != FORMAT:
+                raise MapError('an HDF5 file but not a map of kbr_localization')
+            version = file.attrs.get('format_version')
+            if not isinstance(version, np.integer) or version < 1:
+                raise MapError(f'format_version is {version!r:.80}: expected an integer from 1 on')
+            if version > FORMAT_VERSION:
+                raise MapError(
+                    f'it has format {version} (package {_plain(file.attrs["package_version"])}), '
+                    f'this package {__version__} reads up to {FORMAT_VERSION}'
+                )
             values = _read_values(file)
         sums = dict(_leaves(values.pop(_CHECKSUMS, {})))
         mapped = {name: array for name, array in _leaves(values) if _is_mapped(array)}
@@ -205,19 +208,6 @@ def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.nd
         raise MapError(
             f'map {path} is truncated, damaged or not a map ({detail}): build it again'
         ) from error
-
-
-def _check_version(attributes: Any) -> None:
-    if _plain(attributes.get('format')) != FORMAT:
-        raise MapError('an HDF5 file but not a map of kbr_localization')
-    version = attributes.get('format_version')
-    if not isinstance(version, np.integer) or version < 1:
-        raise MapError(f'format_version is {version!r:.80}: expected an integer from 1 on')
-    if version > FORMAT_VERSION:
-        raise MapError(
-            f'it has format {version} (package {_plain(attributes["package_version"])}), this '
-            f'package {__version__} reads up to {FORMAT_VERSION}'
-        )
 
 
 def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
@@ -349,7 +339,6 @@ def _check_range(path: str, array: np.ndarray) -> None:
 
 
 def _is_mapped(value: Any) -> bool:
-    """Whether a value is an array that lies in its file."""
     return isinstance(getattr(value, 'base', None), np.memmap)
 
 
@@ -374,7 +363,6 @@ def _verify(
 
 
 def _read_values(group: h5py.Group, depth: int = 0) -> dict[str, Any]:
-    """Return what a group holds; raises MapError for what is in other files or places."""
     if depth > 16:
         raise MapError('its groups are nested more than 16 deep')
     values: dict[str, Any] = {name: _plain(value) for name, value in group.attrs.items()}
@@ -390,13 +378,11 @@ def _read_values(group: h5py.Group, depth: int = 0) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an attribute as Python has it."""
     value = value.item() if isinstance(value, np.generic) else value
     return value.decode() if isinstance(value, bytes) else value
 
 
 def _read_array(dataset: h5py.Dataset) -> np.ndarray:
-    """Read an array, or map it read-only if it is large and contiguous."""
     name, plan = dataset.name[1:], dataset.id.get_create_plist()
     # check this first: to ask a virtual array for its shape opens its sources
     if plan.get_external_count() > 0 or plan.get_layout() == h5d.VIRTUAL:
@@ -440,7 +426,6 @@ def _write(part: Path, values: Mapping[str, Any]) -> None:
 
 
 def _write_array(file: h5py.File, path: str, array: np.ndarray) -> None:
-    """Write an array in chunks with checksums, or contiguous if it is large or empty."""
     options: dict[str, Any] = {}
     if array.nbytes >= MAPPED_BYTES:
         data = memoryview(np.ascontiguousarray(array).data).cast('B')

@@ -102,11 +102,7 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
 
 
 class GrownFile:
-    """
-    The file of a map with the images that were added to it.
-
-    Make it before the file is read: what others have written since then is not overwritten.
-    """
+    """The file of a map with images added to it; make it before the file is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -120,21 +116,17 @@ class GrownFile:
         Where the folder cannot be written nothing is claimed; `write` says so. Raises MapError
         when another process has claimed it, or has changed it since it was read.
         """
-        if self._lock is not None:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = LockBeside(self.path)
-        except BlockingIOError as error:
-            raise MapError(
-                f'{self.path} is being added to by {error.strerror}: end that one first, or '
-                'give each a folder of its own (grow_into)'
-            ) from error
-        except OSError:
-            pass
-        self._refuse_changes()
-
-    def _refuse_changes(self) -> None:
+        if self._lock is None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = LockBeside(self.path)
+            except BlockingIOError as error:
+                raise MapError(
+                    f'{self.path} is being added to by {error.strerror}: end that one first, or '
+                    'give each a folder of its own (grow_into)'
+                ) from error
+            except OSError:
+                pass
         # a file that was deleted has nothing to lose
         if _state(self.path) not in (None, self._seen):
             self.release()
@@ -146,7 +138,6 @@ class GrownFile:
     def write(self, kernel_map: KernelMap) -> None:
         """Write the map; raises MapError as `claim`, and when the file cannot be written."""
         self.claim()
-        self._refuse_changes()
         kernel_map.save(self.path)
         self._seen = _state(self.path)
 

@@ -51,11 +51,7 @@ class SketchIndex:
 
     @classmethod
     def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
-        """
-        Learn axes and lists from descriptors (n, d) and sketch all of them.
-
-        They are read block by block, so they may lie in a file.
-        """
+        """Learn axes and lists from descriptors (n, d), read block by block, and sketch all."""
         n = len(descriptors)
         with one_thread():  # several wait for each other on a machine that is busy
             learnt = _principal_axes(_features(descriptors[_sample(n, 2048, rng)]))
@@ -85,7 +81,6 @@ class SketchIndex:
         return self._sorted(self.arrays, codes, np.concatenate([self.order, new]))
 
     def __len__(self) -> int:
-        """Count the images."""
         return len(self.codes)
 
     def fits(self, descriptors: np.ndarray) -> bool:

@@ -101,22 +101,19 @@ class MappingRecord:
             point=self.point * metres,
         )
 
-    def extended(self, odometry: FloatArray, covariances: FloatArray) -> MappingRecord:
-        """Return the record with more images at the end, (k, 3) and (k, 3, 3)."""
-        return replace(
-            self,
-            odometry=np.concatenate([self.odometry, odometry]),
-            covariances=np.concatenate([self.covariances, covariances]),
-        )
-
-    def joined(self, more: MappingRecord) -> MappingRecord:
-        """Return the record with the closures of another one, and its runs' parameters."""
-        more = replace(more, chain=more.chain + int(self.chain.max(initial=-1)) + 1)
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(more, name)])
-            for name in (*_OF_CLOSURES, 'parameters')
+    def extended(
+        self, odometry: FloatArray, covariances: FloatArray, more: MappingRecord | None = None
+    ) -> MappingRecord:
+        """Return the record with k more images, (k, 3) and (k, 3, 3), and closures of another."""
+        whole: dict[str, Any] = {
+            'odometry': np.concatenate([self.odometry, odometry]),
+            'covariances': np.concatenate([self.covariances, covariances]),
         }
-        return replace(self, **joined)
+        if more is not None:
+            more = replace(more, chain=more.chain + int(self.chain.max(initial=-1)) + 1)
+            for name in (*_OF_CLOSURES, 'parameters'):
+                whole[name] = np.concatenate([getattr(self, name), getattr(more, name)])
+        return replace(self, **whole)
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,6 @@ class KernelMap:
             raise MapError('the map has poses that are not finite: build it again')
 
     def __len__(self) -> int:
-        """Count the images."""
         return len(self.poses)
 
     @property
@@ -210,18 +206,14 @@ class KernelMap:
         shown = (*self.thumbnails, *more.thumbnails) if self.thumbnails else ()
         return replace(self, **rows, run_names=names, thumbnails=shown, index=None, means=None)
 
-    def similarities(self, descriptor: np.ndarray) -> FloatArray:
-        """Kernel vector (n,) of the map's images and a descriptor (d,), not centred."""
-        return self._compare(descriptor)
-
     @functools.cached_property
     def centring(self) -> Centring:
         """Return what centres the image kernel by the mean of the map's images."""
         return Centring(self.describer, self.descriptors, self.means)
 
     @functools.cached_property
-    def _compare(self) -> Compare:
-        """Return what compares with all images; on a small map their sums are computed once."""
+    def similarities(self) -> Compare:
+        """Kernel values (n,), not centred, of the map's images and a descriptor (d,)."""
         if self.is_large:
             return functools.partial(compare, self.describer, self.descriptors)
         return self.describer.prepared(self.descriptors)
@@ -238,7 +230,7 @@ class KernelMap:
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
-            return Similarity.of_all(self._compare(descriptor), missing)
+            return Similarity.of_all(self.similarities(descriptor), missing)
         # a few find a robot that was carried; a start without a belief takes many
         candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
@@ -257,11 +249,7 @@ class KernelMap:
         return int(similarity.candidates[best]), float(values[best])
 
     def uncertainty_at(self, poses: FloatArray) -> FloatArray:
-        """
-        Covariances of the map's own poses where poses are; zero where these were given.
-
-        Shapes: (..., 3) -> (..., 3, 3).
-        """
+        """Covariances (..., 3, 3) of the map's poses where poses are; zero for known ones."""
         if self.mapping is None:
             return np.zeros((*poses.shape, 3))
         return np.asarray(self.mapping.covariances[self._places.query(poses[..., :2])[1]])

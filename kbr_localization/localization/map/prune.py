@@ -15,12 +15,7 @@ MOST_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for
 
 
 class PruningLoss(NamedTuple):
-    """
-    What a map lost.
-
-    `radius`, `median`: largest and median distance in metres from a dropped image to the nearest
-    one that stays, a turn counted by its chord on the unit circle.
-    """
+    """Largest and median distance in metres, a turn by its chord, of dropped images to others."""
 
     radius: float
     median: float

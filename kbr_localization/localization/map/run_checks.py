@@ -45,12 +45,7 @@ def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: Fl
 
 
 def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
-    """
-    Say what is wrong with the convention of an odometry, or nothing.
-
-    Poses (n, 3) of both are of the same moments. The motions of the odometry over windows are
-    compared with the motions of the reference: as they are, and converted from wrong conventions.
-    """
+    """Say which wrong convention makes an odometry (n, 3) move as the reference does, if any."""
     steps, moved = (se2.between(poses[:-1], poses[1:]) for poses in (odometry, reference))
     travel = np.cumsum(np.append(0.0, np.hypot(*moved[:, :2].T) + np.abs(moved[:, 2])))
     marks = np.unique(np.searchsorted(travel, np.arange(0.0, travel[-1], _WINDOW)))
@@ -112,12 +107,7 @@ def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
 
 
 def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
-    """
-    Fit a motion of a frame to poses (m, 3) of images and of those that match them best.
-
-    Root mean square of the offset in metres, its standard deviation, and the turn; zeros where
-    the poses do not agree on any.
-    """
+    """Root mean square of the offset of frames in metres, its standard deviation, and the turn."""
     if len(here) < 20:
         return 0.0, 0.0, 0.0
     # most pairs agree on the frame: as it is, or as one of them has it

@@ -220,17 +220,8 @@ def point_of(kernel_map: KernelMap) -> FloatArray:
     return np.zeros(3) if kernel_map.mapping is None else kernel_map.mapping.point
 
 
-def camera_poses(kernel_map: KernelMap) -> FloatArray:
-    """Poses (n, 3) of the camera where the map's images were taken; of known ones those given."""
-    return se2.compose(kernel_map.poses, se2.inverse(point_of(kernel_map)))
-
-
 def at_base(kernel_map: KernelMap) -> KernelMap:
-    """
-    Return a map of the camera's poses as one of the base's, in the same frame.
-
-    The map is one of odometry and images.
-    """
+    """Return a map of odometry and images, of the camera's poses, as one of the base's."""
     record, known = kernel_map.mapping, kernel_map.calibration
     assert record is not None
     point = known.values[:3].copy()  # offset x, offset y, mounting

@@ -21,7 +21,6 @@ from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecor
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.mapping.align import (
     at_base,
-    camera_poses,
     move_map,
     parameters_about,
     point_of,
@@ -43,7 +42,6 @@ from kbr_localization.localization.mapping.odometry_model import (
 from kbr_localization.localization.mapping.trajectories import (
     beside_map,
     carried_places,
-    Cut,
     Indices,
     odometry_leaps,
     segment_numbers,
@@ -148,12 +146,7 @@ def map_described(
 
 @dataclass(frozen=True)
 class _Joined:
-    """
-    Segments of runs that closures join, solved for.
-
-    `images`: (m,) of the runs that are part of it, of `segment` (m,). `solved` and `record` begin
-    with the images of the map that the runs joined, if any.
-    """
+    """Images and segments (m,) of the runs that closures join, solved for behind a map, if any."""
 
     images: Indices
     segment: Indices
@@ -175,14 +168,20 @@ def _join(
     `other`: a map whose poses are known, of the same describer, which they are to join. Raises
     MapError when a run shows no place of the rest.
     """
-    run, cuts = own.run_index.astype(np.intp), _cuts(own, tracks)
+    run = own.run_index.astype(np.intp)
+    found_cuts = carried_places(own.describer, own.descriptors, own.poses, run)
+    for number in np.unique(run):
+        members = np.flatnonzero(run == number)
+        found_cuts += odometry_leaps(tracks[number], own.stamps_ns[members], int(members[0]))
+    cuts = dict(found_cuts)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
     corrected = correct_headings(own.poses, run, watched.followed if watched else None)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
     trajectories = Trajectories(corrected.odometry, segment, run_of_segment, unknown)
     descriptors, images = own.descriptors, watched.images if watched else ()
     if other is not None:
-        trajectories = beside_map(other, camera_poses(other), trajectories)
+        poses = se2.compose(other.poses, se2.inverse(point_of(other)))  # of the camera
+        trajectories = beside_map(other, poses, trajectories)
         descriptors = np.concatenate([other.descriptors, descriptors])
         # points that the map's small pictures and the run's images show
         small = [partial(decode_image, data, 'a picture') for data in other.thumbnails]
@@ -198,24 +197,13 @@ def _join(
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
     notes = [
-        f'{own.run_names[run[image]]} is cut at {seconds[image]:.1f} s, {cuts[image].why}'
+        f'{own.run_names[run[image]]} is cut at {seconds[image]:.1f} s, {cuts[image]}'
         for image in sorted(cuts)
     ]
     kept = home[-len(own) :]  # noqa: E203
     notes += _left_out(own, segment, kept, seconds, other)
     solved, record = _solve(trajectories, closures, found, np.flatnonzero(home), corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
-
-
-def _cuts(own: KernelMap, tracks: Sequence[OdometryTrack]) -> dict[int, Cut]:
-    """Find images of runs before which the odometry is broken, by their number."""
-    run = own.run_index.astype(np.intp)
-    found = carried_places(own.describer, own.descriptors, own.poses, run)
-    for number, track in enumerate(tracks):
-        members = np.flatnonzero(run == number)
-        if members.size:
-            found += odometry_leaps(track, own.stamps_ns[members], int(members[0]))
-    return {cut.image: cut for cut in found}
 
 
 def _left_out(
@@ -253,12 +241,7 @@ def _solve(
     members: Indices,
     corrected: CorrectedOdometry,
 ) -> tuple[Solved, MappingRecord]:
-    """
-    Solve for images (m,) of the segments that closures join.
-
-    The odometry's errors are of the wheels, before the camera corrected its headings. The
-    record has the closures that were used, and those that contradict them.
-    """
+    """Solve for images (m,) of joined segments; errors of the odometry are those of the wheels."""
     place = np.full(len(trajectories), -1)
     place[members] = np.arange(len(members))
     ends = place[np.stack([closures.first, closures.second], axis=1)]
@@ -373,10 +356,8 @@ def _appended(
         exact = np.zeros((len(kernel_map), 3, 3))
         before = MappingRecord(kernel_map.poses, exact, np.zeros((0, SIZE)), aligned=True)
     if before is not None:
-        before = before.extended(odometry, covariances)
-        if record is not None:
-            # runs of known poses and added images came without parameters
-            lacking = max(len(kernel_map.run_names) - len(before.parameters), 0)
-            padded = np.pad(before.parameters, ((0, lacking), (0, 0)))
-            before = replace(before, parameters=padded).joined(record)
+        # runs of known poses and added images came without parameters
+        lacking = max(len(kernel_map.run_names) - len(before.parameters), 0) if record else 0
+        padded = np.pad(before.parameters, ((0, lacking), (0, 0)))
+        before = replace(before, parameters=padded).extended(odometry, covariances, record)
     return replace(whole, statistics=None, mapping=before)

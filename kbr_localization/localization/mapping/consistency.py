@@ -40,13 +40,7 @@ _STEP = 1e-4  # of the parameters, for derivatives
 
 @dataclass(frozen=True)
 class Related:
-    """
-    What closures say together.
-
-    `believed`: (m,) which of them are true together and more than look-alikes. `parameters`: (7,)
-    of the odometry, by their rings. `group`: (p,) of each segment; segments of one group are
-    joined by closures.
-    """
+    """Which closures (m,) hold, parameters (7,) by their rings, joined groups of segments (p,)."""
 
     believed: NDArray[np.bool_]
     parameters: FloatArray
@@ -120,9 +114,9 @@ def _strongest(
     trajectories: Trajectories, closures: Closures, strengths: FloatArray, count: int
 ) -> Indices:
     """
-    Choose `count` chains: half of them the strongest, half in turn by how far they are apart.
+    Choose `count` chains: half are the strongest, half in turn by how far they are apart.
 
-    Runs along one way have many strong chains between them, which tell nothing of the drift.
+    Runs along one way have many strong chains, which tell nothing of the drift.
     """
     order = np.argsort(-strengths, kind='stable')
     first, rest = np.split(order, [min(count // 2, len(order))])
@@ -135,12 +129,7 @@ def _strongest(
 
 @dataclass(frozen=True)
 class _Middles:
-    """
-    Chains (c,) taken as one closure each, at their middle.
-
-    `first`, `second`: (c,) images. `relative`: (c, 3). `covariance`: (c, 3, 3), in the frame of
-    the first image.
-    """
+    """Chains (c,) as one closure each, at their middle; `covariance` in the frame of `first`."""
 
     first: Indices
     second: Indices
@@ -152,11 +141,7 @@ class _Middles:
 
 
 def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> _Middles:
-    """
-    Take the mean of each chain, its closures being carried to its middle by the odometry.
-
-    Closures of a chain err alike, as their sequences share most of their images.
-    """
+    """Take the mean of each chain, its closures being carried to its middle by the odometry."""
     chains = closures.select(np.isin(closures.chain, names))
     chains = chains.select(np.argsort(chains.chain, kind='stable'))
     _, start, which, count = np.unique(
@@ -243,11 +228,7 @@ class _Rings:
         return best
 
     def parameters(self, chosen: Indices, prior: Prior) -> FloatArray:
-        """
-        Parameters (7,) that close the rings of some closures best, by Cauchy's law.
-
-        Each of n closures is in about n rings, which count as one measurement together.
-        """
+        """Parameters (7,) that close the rings of some closures best, by Cauchy's law."""
         inside = np.isin(np.arange(self.count), chosen)
         use = self.closed & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
         if not use.any():

@@ -59,12 +59,7 @@ class Solved:
 def settle(
     trajectories: Trajectories, closures: Closures, parameters: FloatArray, prior: Prior
 ) -> Solved:
-    """
-    Solve for the poses of trajectories whose segments are all joined by closures.
-
-    `parameters`: (7,) of the odometry, from the rings of closures; `prior`: what is known without.
-    Raises MapError for images that nothing relates to the others.
-    """
+    """Solve for poses of joined segments, from parameters (7,) that rings of closures tell."""
     graph = PoseGraph(trajectories, closures, prior)
     runs = int(trajectories.run_of_segment.max()) + 1
     poses = first_guess(trajectories, closures, parameters)
@@ -72,7 +67,8 @@ def settle(
     x = graph.solve(x, np.ones(len(closures)))
     # let go of chains that do not fit
     for _ in range(8):
-        x = graph.solve(x, graph.chain_weights(x), rounds=3)
+        weights = (GATE / (graph.squared(x)[1] + GATE)) ** 2
+        x = graph.solve(x, weights, rounds=3)
     x = graph.solve(x, graph.fitting(x))
     kept = graph.fitting(x)
     for _ in range(5):
@@ -82,11 +78,7 @@ def settle(
 
 
 class PoseGraph:
-    """
-    The relations of images (n,) of trajectories, by the steps of the odometry and closures (m,).
-
-    Unknowns x: poses (n, 3), parameters (runs, 7), and what the runs have in common (7,).
-    """
+    """Steps and closures of images; x: poses (n, 3), parameters (runs, 7), common ones (7,)."""
 
     def __init__(self, trajectories: Trajectories, closures: Closures, prior: Prior) -> None:
         self.trajectories, self.closures, self.prior = trajectories, closures, prior
@@ -104,7 +96,8 @@ class PoseGraph:
         ends = np.stack([closures.first, closures.second])
         count = np.bincount(ends.ravel(), minlength=len(trajectories))
         self.alike = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
-        self.deviation = np.tile(DEVIATION, (2, 1))
+        # deviations of closures by whole images, and of those that matched points tell
+        self.deviation, self.seen = np.tile(DEVIATION, (2, 1)), closures.seen.astype(np.intp)
         # images are eliminated in an order that fills little, what all share after them; to find
         # an order takes longer than to factor
         n, runs = len(trajectories), int(trajectories.run_of_segment.max()) + 1
@@ -170,7 +163,7 @@ class PoseGraph:
         poses, parameters, common = self._parts(x)
         n, runs = len(poses), len(parameters)
         misses, expected = self._misses(x)
-        trust = np.sqrt(weights / self.alike)[:, np.newaxis] / self._deviations()
+        trust = np.sqrt(weights / self.alike)[:, np.newaxis] / self.deviation[self.seen]
         precise = np.concatenate([self.variances**-0.5, trust])
         turned = precise[..., np.newaxis] * se2.rotation(-poses[self.start, 2] - expected[:, 2])
         lever = (poses[self.start] - poses[self.end]) * np.array([1.0, 1.0, 0.0])
@@ -220,29 +213,21 @@ class PoseGraph:
         jacobian = sparse.csr_matrix((data, (at_rows, at_columns)), shape=(row, len(x)))
         return np.concatenate([residuals.ravel() for residuals, _ in table]), jacobian
 
-    def _deviations(self) -> FloatArray:
-        """Return standard deviations (m, 3) of the closures."""
-        return np.asarray(self.deviation[self.closures.seen.astype(np.intp)])
-
-    def _squared(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def squared(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Squared distance of each closure (m,), and the mean of those of its chain."""
         squared = np.sum((self.misses(x) / DEVIATION) ** 2, axis=1)
         names, chain = np.unique(self.closures.chain, return_inverse=True)
         mean = np.bincount(chain, squared, len(names)) / np.bincount(chain, minlength=len(names))
         return squared, mean[chain]
 
-    def chain_weights(self, x: FloatArray) -> FloatArray:
-        """Weights (m,) of the closures by what their chains miss."""
-        return np.asarray((GATE / (self._squared(x)[1] + GATE)) ** 2)
-
     def fitting(self, x: FloatArray) -> NDArray[np.bool_]:
         """Which closures (m,) fit, of chains that fit on average."""
-        squared, of_chains = self._squared(x)
+        squared, of_chains = self.squared(x)
         return np.asarray((of_chains < GATE) & (squared < GATE))
 
     def trust(self, x: FloatArray) -> FloatArray:
         """Weights (m,) of the closures by what they miss: points that tell one may be wrong."""
-        missed = np.sum((self.misses(x) / self._deviations()) ** 2, axis=1)
+        missed = np.sum((self.misses(x) / self.deviation[self.seen]) ** 2, axis=1)
         return np.where(self.closures.seen, (GATE / (missed + GATE)) ** 2, 1.0)
 
     def learn(self, x: FloatArray, kept: NDArray[np.bool_]) -> None:
@@ -301,7 +286,6 @@ class PoseGraph:
 
 
 def _factored(matrix: sparse.spmatrix, ordering: str) -> SuperLU:
-    """Factor a matrix that is symmetric and positive definite."""
     options = {'SymmetricMode': True}
     return splu(matrix.tocsc(), ordering, diag_pivot_thresh=0.0, options=options)
 

@@ -69,7 +69,6 @@ class Closures:
     seen: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        """Count the closures."""
         return len(self.first)
 
     def select(self, which: np.ndarray) -> Closures:
@@ -226,12 +225,7 @@ def measure_closures(
     images: Sequence[LoadableImage],
     view: View,
 ) -> Closures:
-    """
-    Measure the relative poses of closures, where their images show enough; these are `seen`.
-
-    `parameters`: (7,) of the odometry, as far as they are known. `images`: (n,) of the
-    trajectories, by a camera with that `view`.
-    """
+    """Measure relative poses by images (n,) of that `view`, where these show enough: `seen`."""
     if not len(closures):
         return closures
     chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
@@ -306,8 +300,7 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     """
     Distances (m,) of points from where they may be, in focal lengths (Sampson).
 
-    `rays`: (m, 4) right and down in an image and in ours; `ways`: (m, 3) of the image that `pose`
-    is in the frame of, in the frame of the first.
+    `rays`: (m, 4) right and down in an image and ours; `ways`: (m, 3), see `find_pose`.
     """
     ahead, left, turn = se2.compose(ways, pose).T
     x, y, x_ours, y_ours = rays.T
@@ -331,5 +324,4 @@ def _beside(trajectories: Trajectories, image: int) -> Indices:
 
 
 def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
-    """Find the points (k, 2) of each of some images; a broken one has none."""
     return [find_corners(load_small(image)) for image in images]

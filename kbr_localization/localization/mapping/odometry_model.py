@@ -13,7 +13,7 @@ are seen the wheels alone count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 import itertools
 from typing import NamedTuple
 
@@ -55,16 +55,11 @@ RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004, 0.004])
 
 @dataclass(frozen=True)
 class Prior:
-    """The noise of an odometry, and mean (7,) and standard deviations (7,) of its parameters."""
+    """Noise of an odometry, mean (7,) and deviations (7,) of its errors; of any by default."""
 
-    noise: MotionNoise
-    mean: FloatArray
-    deviations: FloatArray
-
-    @staticmethod
-    def unknown() -> Prior:
-        """Return what is known of any robot."""
-        return Prior(MotionNoise.default(), np.zeros(SIZE), ROBOT)
+    noise: MotionNoise = field(default_factory=MotionNoise.default)
+    mean: FloatArray = field(default_factory=lambda: np.zeros(SIZE))
+    deviations: FloatArray = field(default_factory=ROBOT.copy)
 
 
 def jacobians(increments: FloatArray) -> FloatArray:
@@ -73,11 +68,7 @@ def jacobians(increments: FloatArray) -> FloatArray:
 
 
 def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
-    """
-    Poses (n, 3) by the odometry corrected for parameters (7,), each segment from its own origin.
-
-    Poses of fixed segments stay.
-    """
+    """Poses (n, 3) by the odometry corrected for parameters (7,); fixed segments stay."""
     poses = trajectories.odometry.copy()
     for number in np.flatnonzero(~trajectories.fixed).tolist():
         span = trajectories.span(number)
@@ -109,11 +100,7 @@ class Wander:
         self._square = np.cumsum(heading * np.sum(place**2, axis=1))
 
     def between(self, start: Indices, end: Indices, at: Indices) -> FloatArray:
-        """
-        Covariances (q, 3, 3) of the motion from images `start` (q,) to `end` (q,), seen at `at`.
-
-        They are diagonal: position in m², the same for each axis, and heading in rad².
-        """
+        """Diagonal covariances (q, 3, 3) of motions from `start` to `end` (q,), seen at `at`."""
         low, high = np.minimum(start, end), np.maximum(start, end)
         heading = self._heading[high] - self._heading[low]
         place = self._poses[at, :2]
@@ -173,11 +160,7 @@ class CorrectedOdometry:
 
 
 def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
-    """
-    Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
-
-    `datasets`: the runs of the map. None for runs of several cameras.
-    """
+    """Follow points between neighbouring images of a map; None for several cameras."""
     if described.cameras:
         return None
     images: list[LoadableImage] = []
@@ -192,11 +175,7 @@ def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
 
 
 def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
-    """
-    Follow points from each of n images to the next one: n - 1 flows (k, 4).
-
-    None are followed from or to an image that is broken.
-    """
+    """Follow points from each image to the next: n - 1 flows (k, 4), none of broken images."""
     # each task begins with the last image of the one before
     starts = range(0, max(len(images) - 1, 0), 64)
     tasks = [images[slice(start, start + 65)] for start in starts]
@@ -204,7 +183,6 @@ def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
 
 
 def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
-    """Follow points from each of n images to the next one: n - 1 flows (k, 4)."""
     pictures = [load_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
@@ -219,7 +197,7 @@ def correct_headings(
     where points and odometry turn differently, as with a camera that looks aside or is upside
     down. All runs have one drift taken out, also those without points.
     """
-    unknown = CorrectedOdometry(odometry, Prior.unknown())
+    unknown = CorrectedOdometry(odometry, Prior())
     steps, noise = se2.between(odometry[:-1], odometry[1:]), MotionNoise.default()
     inside, seen = np.flatnonzero(np.diff(run) == 0), _seen(points, steps, np.diff(run) != 0)
     if seen is None:
@@ -266,12 +244,7 @@ def _seen(
 def _fused(
     steps: FloatArray, seen: Turns, law: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float]:
-    """
-    Find turns (m,) by wheels and camera, their variances (m,), and the wheels' drift.
-
-    `law`: (m,) variances of the wheels' turns. The camera's is what both differ by beyond that.
-    Also returns the drift's standard deviation.
-    """
+    """Find turns (m,) by wheels and camera, variances (m,), the wheels' drift, its deviation."""
     metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
     # a robust line through the origin, with the prior of robots

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import functools
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
@@ -45,7 +46,6 @@ class Trajectories:
     fixed: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        """Count the images."""
         return len(self.odometry)
 
     @functools.cached_property
@@ -106,17 +106,11 @@ class Trajectories:
         return np.concatenate(found)
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A break before an image (its number of all) and what it looks like."""
-
-    image: int
-    why: str
-
-
-def odometry_leaps(track: OdometryTrack, stamps_ns: StampArray, first: int) -> list[Cut]:
+def odometry_leaps(
+    track: OdometryTrack, stamps_ns: StampArray, first: int
+) -> list[tuple[int, str]]:
     """
-    Find images (of stamps (n,), numbered from `first`) before which the odometry is broken.
+    Find images, numbered from `first`, before which the odometry is broken, and say why.
 
     It leaps (`continued`); or it pauses for long and does not continue where it was, or was reset.
     A robot that drove on unrecorded cannot be told from one that was pushed, or whose driver was
@@ -142,13 +136,13 @@ def odometry_leaps(track: OdometryTrack, stamps_ns: StampArray, first: int) -> l
         end = int(np.searchsorted(stamps_ns, track.stamps_ns[at + 1]))
         for image, reason in ((begin, why), (end, 'its odometry goes on'))[: 1 + (end > begin)]:
             if 0 < image < len(stamps_ns):
-                found.append(Cut(first + image, reason))
+                found.append((first + image, reason))
     return found
 
 
 def carried_places(
     describer: Describer, descriptors: np.ndarray, odometry: FloatArray, run: Indices
-) -> list[Cut]:
+) -> list[tuple[int, str]]:
     """
     Find images before which the view changes while the odometry stands still.
 
@@ -175,30 +169,23 @@ def carried_places(
         before, after = descriptors[near[near < image]], descriptors[near[near >= image]]
         values = describer.cross_gram(before, after)
         if values[-2:, :2].mean() < limit and values.mean() < limit:
-            found.append(Cut(image, 'its view changes while the odometry stands still'))
+            found.append((image, 'its view changes while the odometry stands still'))
     return found
 
 
-def segment_numbers(run: Indices, cuts: list[int]) -> tuple[Indices, Indices]:
+def segment_numbers(run: np.ndarray, cuts: Any) -> tuple[Indices, Indices]:
     """Segments (n,) of images of runs (n,), cut before some, and the run (p,) of each segment."""
     begins = np.concatenate([[True], np.diff(run) != 0])
     begins[cuts] = True
-    return np.cumsum(begins) - 1, np.asarray(run[begins])
-
-
-def map_segments(kernel_map: KernelMap) -> tuple[Indices, Indices]:
-    """Segments (n,) of the images of a map, driven without a break, and the run (p,) of each."""
-    apart = np.hypot(*np.diff(kernel_map.poses[:, :2], axis=0).T)
-    breaks = (np.diff(kernel_map.run_index) != 0) | (apart > 3.0)
-    breaks |= np.diff(kernel_map.stamps_ns) < 0
-    segment = np.concatenate([[0], np.cumsum(breaks)]).astype(np.intp)
-    first = np.searchsorted(segment, np.arange(segment[-1] + 1))
-    return segment, kernel_map.run_index[first].astype(np.intp)
+    return np.cumsum(begins) - 1, run[begins].astype(np.intp)
 
 
 def beside_map(kernel_map: KernelMap, poses: FloatArray, others: Trajectories) -> Trajectories:
     """Return trajectories of a map's images at fixed poses (n, 3), and of others behind them."""
-    segment, runs = map_segments(kernel_map)
+    apart = np.hypot(*np.diff(kernel_map.poses[:, :2], axis=0).T)
+    breaks = (np.diff(kernel_map.run_index) != 0) | (apart > 3.0)
+    breaks |= np.diff(kernel_map.stamps_ns) < 0
+    segment, runs = segment_numbers(kernel_map.run_index, 1 + np.flatnonzero(breaks))
     return Trajectories(
         np.concatenate([poses, others.odometry]),
         np.concatenate([segment, others.segment + len(runs)]),

@@ -57,12 +57,7 @@ ON_MAP = {
 
 
 def config_class(name: str, **defaults: Any) -> Any:
-    """
-    Return a configuration class for a method with these parameters.
-
-    The defaults are the best of a search on test data. An instance raises ConfigurationError for a
-    value outside of its range.
-    """
+    """Return a configuration class; the defaults are the best of a search on test data."""
     fields = [
         (each, type(default), parameter(default, *_RANGES[each]))
         for each, default in defaults.items()
@@ -95,11 +90,7 @@ class MapLocalizer(Localizer):
 
     @abstractmethod
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
-        """
-        Replace the belief by a Gaussian about a pose (3,), covariance (3, 3).
-
-        Without them by the uniform law on the map.
-        """
+        """Start from a Gaussian about a pose (3,), covariance (3, 3), or anywhere on the map."""
 
     @abstractmethod
     def move(self, increment: FloatArray) -> None:

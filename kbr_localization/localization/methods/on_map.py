@@ -302,11 +302,7 @@ class KernelMonteCarloFilter(OnMap):
         self.points = None
 
     def herded(self, alpha: FloatArray) -> FloatArray:
-        """
-        Map poses (m, 3), repeated, whose kernel mean is near that with weights alpha (n,).
-
-        `KernelMean.herd` with the map poses to choose from, on the Gram matrix that is known.
-        """
+        """`KernelMean.herd` with weights alpha (n,), on the Gram matrix that is known."""
         # far points without weight are never chosen
         active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
         gram = self.gram_x[np.ix_(active, active)]
@@ -325,11 +321,7 @@ class KernelMonteCarloFilter(OnMap):
 
 
 def gaps_between(poses: FloatArray) -> FloatArray:
-    """
-    Covariance (3, 3) of a pose about the nearest of the map's poses (n, 3).
-
-    A quarter of the mean square of the distances between neighbours: a pose lies between the two.
-    """
+    """Covariance (3, 3) of a pose about the nearest of poses (n, 3): it lies between two."""
     smallest = 1e-4 * np.eye(3)
     if len(poses) < 2:
         return smallest

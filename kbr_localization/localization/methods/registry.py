@@ -125,11 +125,7 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
 
 
 def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
-    """
-    Return the map with parameters of a method replaced, to be used by `method_config`.
-
-    Raises ConfigurationError for one that the method does not have, or out of range.
-    """
+    """Return the map with parameters of a method replaced; raises ConfigurationError."""
     config = method_named(name).config
     from_mapping(config, values)
     if config is KbrConfig:
