@@ -10,6 +10,7 @@ from kbr_localization.kernels.manifold import CircularKernel, wrapped_normal
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
+    importance_weighted_bayes_rule,
     nonparametric_sum_rule,
     normalise,
     off_map_bayes_rule,
@@ -83,6 +84,12 @@ def kernel_abc(p):
     return found, np.linalg.solve(p.gram_y + RIDGE, GAUSSIAN.cross_gram(p.y, p.z[:1])[:, 0])
 
 
+def iw_kbr(p):
+    half = np.diag(np.sqrt(np.maximum(p.mu, 0.0)))
+    plain = half @ np.linalg.solve(half @ p.gram_y @ half + DELTA * np.eye(N), half @ p.k_y)
+    return importance_weighted_bayes_rule(p.gram_y, N * p.mu, p.k_y, DELTA), plain
+
+
 def kbr_figure_1(p):
     """With n times our mu, and n^2 times our delta."""
     a = np.diag(N * p.mu) @ p.gram_y
@@ -141,6 +148,12 @@ def kernel_monte_carlo(p):
         moved = -0.5 * p.prior.herd(draws or 30)
         plain.append(NARROW.cross_gram(p.x, moved).mean(axis=1))
     return found, plain
+
+
+def chain_rule(p):
+    joint, at = p.learnt().joint(p.prior), np.concatenate([p.z, p.z[::-1]], axis=1)
+    parts = NARROW.cross_gram(p.z, p.x), GAUSSIAN.cross_gram(p.z[::-1], p.y)
+    return joint(at), np.prod(parts, axis=0) @ p.mu
 
 
 def gaussian_mixture(p):
@@ -251,8 +264,8 @@ def control_and_time(p):
 @pytest.mark.parametrize(
     'reference',
     [
-        *(sum_rule, kernel_abc, kbr_figure_1, model_prior, learnt_then_model),
-        *(model_then_learnt, algorithm_1, kernel_monte_carlo),
+        *(sum_rule, kernel_abc, iw_kbr, kbr_figure_1, model_prior, learnt_then_model),
+        *(model_then_learnt, algorithm_1, kernel_monte_carlo, chain_rule),
         *(gaussian_mixture, inner_products, scores, hsic_trace, mmd_of_pairs, null_of_deals),
         *(covariance_of_sample, combinations, trace_of_rotations, table_of_values),
         *(median_of_distances, control_and_time),
@@ -376,6 +389,7 @@ def test_distances_are_the_plain_formula(form, dimension, queries):
     own = squared_distances(z, z, scale)
     np.testing.assert_array_equal(own, own.T)
     np.testing.assert_array_equal(np.diag(own), 0.0)
+    assert squared_distances(x, x.copy(), scale).min() >= 0.0
 
 
 PLANE, ANGLE = np.array([[0.6, 0.2], [0.2, 0.3]]), k.WrappedNormalKernel(0.2)

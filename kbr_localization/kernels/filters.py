@@ -95,7 +95,11 @@ class KernelBayesFilter:
     normalise: bool = True
 
     def start(self, observation: ArrayLike | None, prior: Embedding | None = None) -> KernelMean:
-        """Condition the first state; None: no observation, and the empirical law as the prior."""
+        """
+        Posterior of the first state; without a prior the conditional mean.
+
+        Without an observation (None) the prior on the training states, or their empirical law.
+        """
         predicted = None
         if prior is not None:
             require_same_space('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
@@ -109,7 +113,11 @@ class KernelBayesFilter:
         *control: Any,
         supervision: Supervision | None = None,
     ) -> KernelMean:
-        """One step of [MbKSR] Algorithm 1; without an observation (None) the prediction."""
+        """
+        One step of [MbKSR] Algorithm 1: predict under the control, update with the observation.
+
+        Without an observation (None) the prediction, projected onto the training states.
+        """
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         return self._update(predicted, observation, supervision)
 
@@ -282,7 +290,11 @@ class KernelKalmanFilter:
         return KernelGaussian(self.kernel_x, self.x, t @ belief.weights, spread)
 
     def update(self, belief: KernelGaussian, observation: ArrayLike) -> KernelGaussian:
-        """Gain Q = S O^T (G_Y O S O^T + kappa I)^-1, mean m + Q (k_Y(y) - G_Y O m)."""
+        """
+        Kernel Kalman rule: gain Q = S O^T (G_Y O S O^T + kappa I)^-1, m + Q (k_Y(y) - G_Y O m).
+
+        Shapes: observation (...), one point.
+        """
         k_y = kernel_vector(self.kernel_y, self.y, observation)
         o, s = self._observation, belief.covariance_weights
         spread = s @ o.T
@@ -295,7 +307,11 @@ class KernelKalmanFilter:
     def run(
         self, observations: ArrayLike | Sequence[Any], states: ArrayLike | None = None
     ) -> list[KernelGaussian]:
-        """Beliefs of a sequence (T, ...); one that is None, masked or NaN updates nothing."""
+        """
+        Beliefs of a sequence (T, ...) after each update; `states` as in `start`.
+
+        An observation that is None, masked or has NaN is missing and updates nothing.
+        """
         beliefs: list[KernelGaussian] = []
         for observation in as_sequence('observations', observations, self.y.shape[1:]):
             belief = self.predict(beliefs[-1]) if beliefs else self.start(states)

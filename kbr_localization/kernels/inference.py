@@ -177,6 +177,13 @@ class NonparametricModel:
         require_same_space('belief', belief, self.kernel_x, self.x)
         return self.push(belief)(z)
 
+    def joint(self, prior: Embedding) -> KernelMean:
+        """Kernel mean of (x, y), points (n, d_x + d_y): the chain rule of [KBR] Prop. 3."""
+        split = self.x.shape[1]
+        points = np.concatenate([self.x, self.y], axis=1)
+        kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*range(split, points.shape[1]))
+        return KernelMean(kernel, points, self.sum_rule_weights(prior))
+
 
 @dataclass(frozen=True, eq=False)
 class Supervision:

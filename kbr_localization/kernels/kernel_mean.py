@@ -104,7 +104,11 @@ class KernelMean(Embedding):
         return KernelMean(self.kernel, self.points, normalise(self.weights))
 
     def expectation(self, function: Callable[[FloatArray], Any]) -> FloatArray:
-        """Sum w_i h(x_i) of h: (n, d) -> (n, ...). Source: [MbKSR] eq. 5, [KBR] eq. 14."""
+        """
+        Return the expectation sum_i w_i h(x_i) of a function; consistent for h in the RKHS.
+
+        Shapes: h: (n, d) -> (n, ...); returns (...). Source: [MbKSR] eq. 5, [KBR] eq. 14.
+        """
         values = as_floats('function', function(self.points), len(self.weights), ...)
         return np.asarray(np.tensordot(self.weights, values, axes=1))
 
@@ -121,7 +125,11 @@ class KernelMean(Embedding):
         return np.asarray(0.5 * (clipped + clipped.T))
 
     def mode(self, starts: int = 8) -> FloatArray:
-        """Pseudo-MAP of [MbKSR] eq. 32: x (d,) whose k(., x) is nearest to m, or NoMassError."""
+        """
+        Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 32).
+
+        The highest end of ascents from `starts` points; NoMassError where m is not positive.
+        """
         points, weights, _ = self.terms[0]
         kernel = self.kernel
         while isinstance(kernel, ScaledKernel):
@@ -142,7 +150,11 @@ class KernelMean(Embedding):
         return mode
 
     def herd(self, count: int) -> FloatArray:
-        """Herd (Chen, Welling, Smola 2010): `count` points, repeated, whose mean approaches m."""
+        """
+        Kernel herding: `count` of the points, repeated, whose empirical kernel mean approaches m.
+
+        Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
+        """
         pool = self.points
         target, repulsion = self.normalised()(pool), np.zeros(len(pool))
         chosen = np.empty(as_count('count', count), dtype=np.int64)

@@ -94,7 +94,22 @@ def _is_near(matrix: FloatArray, other: FloatArray) -> bool:
 
 def squared_distances(x: FloatArray, z: FloatArray, scale: Covariance) -> FloatArray:
     """Distances (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
-    return np.asarray(cdist(scale.whiten(x), scale.whiten(z), 'sqeuclidean'))
+    a = scale.whiten(x)
+    b = a if z is x else scale.whiten(z)
+    if a.shape[1] <= 16 or min(len(a), len(b)) <= 8:
+        return np.asarray(cdist(a, b, 'sqeuclidean'))
+    # |a|^2 + |b|^2 - 2 a b is faster in many dimensions; centring avoids cancellation
+    centre = a.mean(axis=0)
+    left = a - centre
+    right = left if b is a else b - centre
+    distances = -2.0 * (left @ right.T)
+    distances += (left * left).sum(axis=1)[:, np.newaxis]
+    distances += (right * right).sum(axis=1)
+    np.maximum(distances, 0.0, out=distances)
+    if b is a:
+        np.fill_diagonal(distances, 0.0)
+        distances = 0.5 * (distances + distances.T)
+    return np.asarray(distances)
 
 
 def median_distance(points: ArrayLike, max_points: int = 2000) -> float:

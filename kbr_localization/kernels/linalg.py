@@ -183,7 +183,11 @@ def incomplete_cholesky(
 
 
 class RegularisedLowRank:
-    """Solves with Gamma Gamma^T + ridge I in O(n r), after O(n r^2) for Gamma (n, r) = Q R."""
+    """
+    Solves with Gamma Gamma^T + ridge I in O(n r), after O(n r^2) for Gamma (n, r) = Q R.
+
+    Within the span of Q it is R R^T + ridge I, for which see RegularisedCholesky.
+    """
 
     def __init__(self, factor: FloatArray, ridge: float, name: str = 'ridge') -> None:
         self.size = len(factor)

@@ -131,7 +131,11 @@ class VarianceGammaNoise(Noise):
 
 
 class WrappedNormalNoise(Noise):
-    """Normal noise on an angle, `variance` in rad^2; conjugate to the kernels on the circle."""
+    """
+    Normal noise on an angle, `variance` in rad^2; conjugate to the kernels on the circle.
+
+    K of a wrapped normal kernel has the sum of the variances.
+    """
 
     def __init__(self, variance: float) -> None:
         self.variance = as_positive('variance', variance)

@@ -44,7 +44,11 @@ BayesRule = Callable[[GramMatrix, ArrayLike, ArrayLike, float], FloatArray]
 
 
 def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
-    """Factor G + n epsilon I (n, n) once, for any number of sum rules and conditional means."""
+    """
+    Factor G + n epsilon I once, for any number of sum rules and conditional means.
+
+    Shapes: (n, n). A factorisation that fails by rounding raises epsilon and logs it.
+    """
     epsilon = as_positive('epsilon', epsilon)
     if isinstance(gram, LowRankGram):
         return RegularisedLowRank(gram.factor, len(gram) * epsilon, 'n * epsilon')
@@ -98,7 +102,7 @@ def thresholded_bayes_rule(
     Solved as w = D (D G D + delta I)^-1 D k with D = diag(sqrt(max(mu, 0))): symmetric, and well
     conditioned however small a weight is. `delta` belongs to C_WW + delta I, without n: for
     mu = 1/n it is the epsilon of the conditional mean, and it compares with the square root of
-    the squared rule's delta. [IW-KBR] is the same of density ratios r_i = n mu_i, prior to sample.
+    the squared rule's delta.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".
     """
     return _bayes_rule(gram_y, mu, k_y, delta, is_squared=False)
@@ -112,6 +116,20 @@ BAYES_RULES: dict[str, BayesRule] = {
 
 PAPER_NAMES = {'KBR': 'squared', 'pKBR': 'thresholded', 'IW-KBR': 'thresholded'}
 """The same by the names of [KBR], [kReg] and [IW-KBR]."""
+
+
+def importance_weighted_bayes_rule(
+    gram_y: GramMatrix, density_ratio: ArrayLike, k_y: ArrayLike, delta: float
+) -> FloatArray:
+    """
+    Posterior weights from density ratios r_i = dPi/dP_X(X_i), by any estimator of them.
+
+    It is the thresholded rule with mu = max(r, 0) / n, in the symmetric form of [IW-KBR]; with
+    the KuLSIF estimate r = n (G_X + n epsilon I)^-1 m_Pi(X) the two are the same. `delta`: as in
+    the thresholded rule. Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
+    """
+    ratio = as_floats('density_ratio', density_ratio)
+    return thresholded_bayes_rule(gram_y, ratio / ratio.size, k_y, delta)
 
 
 def regularised_bayes_rule(
@@ -149,10 +167,12 @@ def off_map_bayes_rule(
     """
     Posterior weights w = gamma * (B^T f) of a belief gamma on points U_j that are no X_i.
 
-    B, `smoother`, has the columns (G_X + n epsilon I)^-1 k_X(U_j) of the conditional kernel means
-    m_{Y|U_j} ([MbKSR] eq. 7), and f is that of `observation_weights` for mu = B gamma ([KBR]
-    eq. 10); negative gamma and mu count as zero. For U = X and epsilon -> 0 it is the thresholded
-    rule; for delta -> infinity delta w is gamma_j m_{Y|U_j}(y).
+    Column j of `smoother` B are the weights b(U_j) = (G_X + n epsilon I)^-1 k_X(U_j) of the
+    conditional kernel mean m_{Y|U_j} ([MbKSR] eq. 7). With C_UY = sum_j gamma_j phi(U_j) (x)
+    m_{Y|U_j} and mu = B gamma, C_UY (C_YY + delta I)^-1 k_Y(., y) ([KBR] eq. 10) has these
+    weights, f = (G_Y diag(mu) + delta I)^-1 k_Y(y); negative gamma and mu count as zero.
+    For U = X and epsilon -> 0 it is the thresholded rule; for delta -> infinity delta w is
+    gamma_j m_{Y|U_j}(y), the conditional kernel mean evaluated at the observation.
     Shapes: (n, m), (n, n), (m,), (n,) -> (m,).
     """
     weights = np.maximum(as_floats('prior', prior, 'm'), 0.0)
@@ -181,7 +201,12 @@ def observation_weights(
 
 
 def normalise(weights: ArrayLike) -> FloatArray:
-    """Divide weights (n,) by their sum; NoMassError where it is not positive beyond rounding."""
+    """
+    Weights (n,) divided by their sum, so that the expectation of 1 is 1.
+
+    Warns where the weights cancel to less than 1%. Raises NoMassError when the sum is not positive
+    beyond its rounding.
+    """
     array = as_floats('weights', weights)
     total, size = float(array.sum()), float(np.abs(array).sum())
     if not total > array.size * np.finfo(np.float64).eps * size:

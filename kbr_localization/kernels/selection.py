@@ -23,7 +23,11 @@ Maker = Callable[..., Any]
 
 
 def k_fold(size: int, folds: int, rng: np.random.Generator | int | None = None) -> list[Fold]:
-    """Split 0..size-1 into training and validation: contiguous parts, or random ones by `rng`."""
+    """
+    Split 0..size-1 into `folds` parts; return (training, validation) indices for each.
+
+    Contiguous parts, which suits time series, or random ones when `rng` is given.
+    """
     if not 2 <= folds <= size:
         raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}')
     order = np.arange(size) if rng is None else np.random.default_rng(rng).permutation(size)
