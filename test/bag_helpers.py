@@ -80,7 +80,7 @@ def transforms(parent, child, poses, topic='/tf', every=50_000_000, start=SECOND
 
 def recorded_at(sent):
     _, message, recorded_ns = sent
-    return stamp_of(message, 0) if recorded_ns is None else recorded_ns
+    return stamp_of(message) if recorded_ns is None else recorded_ns
 
 
 def at_times(messages):

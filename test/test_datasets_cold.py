@@ -240,7 +240,7 @@ def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
     recording.append_image(START_NS, np.zeros(3), [JPEG] * max(1, len(cameras)))
     recording.close()
     assert open_dataset(tmp_path / 'run').cameras == cameras
-    with pytest.raises(DatasetError, match=r'run holds .*_cam: give a new folder to record'):
+    with pytest.raises(DatasetError, match=r"run holds .*_cam': give a new folder"):
         ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear')))
 
 

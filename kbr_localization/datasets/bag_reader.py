@@ -172,10 +172,10 @@ def _type_of(connection: Any) -> str:
     return TF if kind == 'tf/msg/tfMessage' else kind
 
 
-def stamp_of(message: Any, recorded_ns: int) -> int:
-    """Stamp in nanoseconds of a header; raises DatasetError for none (0) and a negative one."""
+def stamp_of(message: Any) -> int:
+    """Stamp in nanoseconds of a header, 0 where it has none; raises DatasetError if negative."""
     stamp_ns = int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
-    if stamp_ns < 0 or (stamp_ns == 0 and recorded_ns):
+    if stamp_ns < 0:
         raise DatasetError(f'expected a stamp above zero, got {stamp_ns * 1e-9:g} s')
     return stamp_ns
 

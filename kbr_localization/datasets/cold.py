@@ -204,8 +204,8 @@ class ColdRecording:
             held = [file.name for file in others if not file.is_dir() or any(file.iterdir())]
             if held and set(held) != set(self.cameras):
                 raise DatasetError(
-                    f'{self.path} holds {", ".join(held)}: give a new folder to record '
-                    f'{", ".join(self.cameras)}, or a run of them to go on with'
+                    f'{self.path} holds {", ".join(map(repr, held))}: give a new folder, or a run '
+                    f'that holds only {", ".join(self.cameras)} to go on with'
                 )
             folders = [self.path / camera for camera in self.cameras]
             for folder in (*folders, places.parent, odometry.parent):

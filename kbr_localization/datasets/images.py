@@ -201,7 +201,7 @@ def _refuse_measurements(encoding: str, name: str) -> None:
 def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
     reader: type[JpegImageFile | PngImageFile]
-    if data.startswith(b'\x89PNG'):
+    if data.startswith(b'\x89PNG\r\n\x1a\n'):
         kind, reader, is_whole = 'PNG', PngImageFile, b'IEND\xaeB`\x82' in data
     elif data.startswith(b'\xff\xd8'):
         # OpenCV fills what is missing with grey. The end of a thumbnail is before the scan of the

@@ -91,7 +91,8 @@ def read_bag(
 
     Topics that are not given are found by their types and, of several, by usual names; poses in
     the frame of the odometry are no reference unless chosen. `guess` takes the likeliest. Without
-    such topics the poses are taken from /tf. Raises DatasetError when the bag cannot be read or
+    such topics the poses are taken from /tf. Messages of a topic without stamps have the times of
+    their recording. Raises DatasetError when the bag cannot be read or
     lacks images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
@@ -102,8 +103,8 @@ def read_bag(
     if not shown:
         why = skipped.reason(f'bad message on {images.name}') or 'there is none'
         raise DatasetError(f'bag {bag.path}: no image on {images} can be read: {why}')
-    stamps = {images: [image.stamp_ns for image, _ in shown]}
-    for topic, stamps_ns in (stamps | {topic: sent[topic].stamps_ns for topic in sent}).items():
+    for topic, messages in sent.items():
+        stamps_ns = [stamp_ns for stamp_ns in messages.times_ns() if stamp_ns >= 0]
         refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)
 
     def poses_on(topic: Topic) -> Poses:
@@ -235,19 +236,28 @@ class StampedPoses:
     """Stamps and poses (3,) in the order of a bag, which may have millions of them."""
 
     def __init__(self) -> None:
-        self.stamps_ns, self._poses = array('q'), array('d')
+        self._stamps_ns, self._recorded_ns, self._poses = array('q'), array('q'), array('d')
 
-    def add(self, stamp_ns: int, pose: Iterable[float]) -> None:
-        """Take in a pose."""
-        self.stamps_ns.append(stamp_ns)
+    def add(self, stamp_ns: int, recorded_ns: int, pose: Iterable[float] = ()) -> None:
+        """Take in a pose, or the stamp of an image."""
+        # a run may begin at zero
+        self._stamps_ns.append(stamp_ns if stamp_ns or not recorded_ns else -1)
+        self._recorded_ns.append(recorded_ns)
         self._poses.extend(pose)
 
+    def times_ns(self) -> list[int]:
+        """Stamps, times of recording where no message has one; -1: this message has none."""
+        stamped = max(self._stamps_ns, default=-1) >= 0
+        return list(self._stamps_ns if stamped else self._recorded_ns)
+
     def track(self, skipped: Skipped, where: str = '') -> OdometryTrack | None:
-        """Return them by time, None where there are none."""
-        if not self.stamps_ns:
+        """Return those with a stamp by time, None where there are none."""
+        if not self._stamps_ns:
             return None
-        poses = np.reshape(self._poses, (-1, 3))
-        return make_track(zip(self.stamps_ns, poses, strict=True), skipped, where)
+        rows = zip(self.times_ns(), np.reshape(self._poses, (-1, 3)), strict=True)
+        stamped = [row for row in rows if row[0] >= 0]
+        skipped.add(f'message without a stamp {where}', number=len(self._stamps_ns) - len(stamped))
+        return make_track(stamped, skipped, where)
 
 
 def _scan(
@@ -255,7 +265,7 @@ def _scan(
 ) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], TransformTree]:
     """Read a bag once: lazy images and when they were recorded, poses, transforms if needed."""
     topics, (images, _, reference) = [topic for topic in chosen if topic], chosen
-    shown, poses = list[tuple[Frame, int]](), {topic: StampedPoses() for topic in topics[1:]}
+    sources, sent = list[tuple[MessageImage, int]](), {topic: StampedPoses() for topic in topics}
     if len(topics) < 3:
         topics += [topic for topic in bag.topics if topic.message_type == TF]
     tree, last_ns, ordinal = TransformTree(), -1, 0
@@ -264,19 +274,27 @@ def _scan(
             last_ns, ordinal = time_ns, ordinal + 1 if time_ns == last_ns else 0
         for part in message.transforms if topic.message_type == TF else (message,):
             try:
-                if topic == images:
+                if topic.message_type == TF:
+                    tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
+                elif topic == images:
+                    sent[topic].add(stamp_of(message), time_ns)
                     load = functools.partial(bag.message, topic, time_ns, ordinal)
                     name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
-                    source, title = MessageImage(load, name), f'{run} frame {len(shown)}'
-                    shown.append((Frame(stamp_of(message, time_ns), source, name=title), time_ns))
-                elif topic.message_type == TF:
-                    tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
+                    sources.append((MessageImage(load, name), time_ns))
                 else:
                     pose = _pose(topic, message, is_reference=topic == reference)
-                    poses[topic].add(stamp_of(message, time_ns), pose)
+                    sent[topic].add(stamp_of(message), time_ns, pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
-    return shown, poses, tree
+    shown = [
+        (Frame(stamp_ns, source, name=f'{run} frame {number}'), time_ns)
+        for number, (stamp_ns, (source, time_ns)) in enumerate(
+            zip(sent[images].times_ns(), sources, strict=True)
+        )
+        if stamp_ns >= 0
+    ]
+    skipped.add(f'message without a stamp on {images.name}', number=len(sources) - len(shown))
+    return shown, sent, tree
 
 
 def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
@@ -309,10 +327,10 @@ class TransformTree:
         if not all(edge):
             return
         pose = floor_pose(sent.transform.translation, sent.transform.rotation)
-        stamp_ns = time_ns if fixed else stamp_of(sent, time_ns)
+        stamp_ns = time_ns if fixed else stamp_of(sent)
         if fixed or edge not in self._poses:
             self._poses[edge] = StampedPoses()
-        self._poses[edge].add(stamp_ns, pose)
+        self._poses[edge].add(stamp_ns, time_ns, pose)
         self._parents.setdefault(child, {})[parent] = None
 
     def add_odometry(self, frame: str, base: str, sent: StampedPoses) -> None:

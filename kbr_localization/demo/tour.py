@@ -17,7 +17,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.errors import RosError
+from kbr_localization.errors import KbrError, RosError
 from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.report import record_run, run_data, write_page
@@ -58,7 +58,10 @@ DOMAINS = range(1, 101)
 def run_demo(parent: Path) -> tuple[Path, dict[str, Metrics]]:
     """Render a building into a new folder in `parent` and take the tour; return both results."""
     folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise KbrError(f'cannot make the folder {folder}: {error.strerror}') from error
     *training, test = write_building(folder / 'building')
     return folder, take_tour(folder, training, test, 1.0)
 

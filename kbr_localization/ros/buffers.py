@@ -74,11 +74,6 @@ class OdometryBuffer:
         """Return the newest samples in order."""
         return self._samples[-count:]
 
-    def since(self, stamp_ns: int) -> list[Stamped]:
-        """Return the samples after a stamp in order."""
-        after = bisect.bisect_right(self._samples, stamp_ns, key=itemgetter(0))
-        return self._samples[after:]
-
     def clear(self) -> None:
         """Forget everything."""
         self.resets += 1

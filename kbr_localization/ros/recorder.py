@@ -22,6 +22,7 @@ from kbr_localization.configuration import fields_of
 from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
+from kbr_localization.datasets.tracks import FEWEST
 from kbr_localization.errors import ConfigurationError, DatasetError, KbrError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros import conversions, diagnostics
@@ -83,7 +84,7 @@ class RecordingSession(Feed):
         self._needs_poses = config.pose_type != 'none'
         recording.set_poses(known=self._needs_poses)
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._poses, self._at_end = list[Stamped](), False
+        self._unwritten, self._poses, self._at_end = list[Stamped](), list[Stamped](), False
         self.poses_dropped, self.trouble = Counter[str](), ''
         self._placed = time.monotonic()
 
@@ -120,16 +121,20 @@ class RecordingSession(Feed):
     def work(self, timeout: float) -> QueuedImage | None:
         """Record the next image that is due, waiting at most `timeout` seconds for news."""
         with self.news:
-            due, unwritten = self._next_due(), self._unwritten()
+            due, unwritten = self._next_due(), self._unwritten
             if due is None and not unwritten:
                 self.news.wait(timeout)
                 return None
+            self._unwritten = []
         try:
             if unwritten:
                 self._recording.append_odometry(unwritten)
-                self._written_ns = unwritten[-1][0]
+                unwritten = []
             recorded = None if due is None else self._record(*due)
         except DatasetError as error:
+            with self.news:
+                # of an hour, at most
+                self._unwritten = [*unwritten, *self._unwritten][-100_000:]
             if due is not None:
                 self.count('could not be written')
             self.trouble = str(error)
@@ -146,13 +151,15 @@ class RecordingSession(Feed):
 
     def close(self) -> None:
         """Record the images that have all they need, count the others, write what is left."""
+        with self.news:
+            self._keep(self.buffer.newest(1))
         self._at_end, waiting = True, -1
         while waiting != len(self.queue):
             waiting = len(self.queue)
             self.work(0.0)
         self.queue.clear('still without odometry or pose at the end')
         try:
-            self._recording.append_odometry(self._unwritten())
+            self._recording.append_odometry(self._unwritten)
         finally:
             self._recording.close()
 
@@ -161,6 +168,14 @@ class RecordingSession(Feed):
             self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
             self.queue.clear('before a jump')
             self._poses = []
+        self._keep(self.buffer.newest(FEWEST + 1)[:-1])
+
+    def _keep(self, samples: Sequence[Stamped]) -> None:
+        """Let samples be written unless the run has newer ones."""
+        for sample in samples:
+            if sample[0] > self._written_ns:
+                self._written_ns = sample[0]
+                self._unwritten.append(sample)
 
     @property
     def _settled_ns(self) -> int:
@@ -168,10 +183,6 @@ class RecordingSession(Feed):
         newest = self.buffer.newest(2)
         settled = newest if self._at_end else newest[:-1]
         return settled[-1][0] if settled else -1
-
-    def _unwritten(self) -> list[Stamped]:
-        """Settled odometry that the run does not have."""
-        return [s for s in self.buffer.since(self._written_ns) if s[0] <= self._settled_ns]
 
     def _odometry(self, stamp_ns: int) -> Coverage:
         """Say whether the settled odometry covers a stamp, will, or never."""

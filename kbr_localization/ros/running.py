@@ -38,18 +38,25 @@ def ros_context(args: list[str] | None = None) -> Iterator[None]:
 
 
 def stop_at_signals() -> threading.Event:
-    """Return an event that SIGINT, SIGTERM and, except under `nohup`, SIGHUP set from now on."""
+    """Return an event that signals to stop set from now on."""
     stop = threading.Event()
+    _at_signals(lambda *_: stop.set())
+    return stop
+
+
+def _at_signals(handle: Callable[..., None]) -> None:
+    """Handle SIGINT, SIGTERM and, except under `nohup`, SIGHUP."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop.set())
-    return stop
+            signal.signal(number, handle)
 
 
 def run_program(body: Callable[[], None]) -> int:
     """Run a node's body; return its exit code: 2 for bad input, with one line on stderr."""
     # keep imported objects out of garbage collections, which would take 30 ms each
     gc.freeze()
+    # until the body asks for an event, signals end the start: there is no state to save
+    _at_signals(signal.default_int_handler)
     try:
         with ros_context():
             body()

@@ -128,7 +128,10 @@ def _parsed(values: Any) -> SavedPose:
     stamp_ns, texts = values['stamp_ns'], (values['map_id'], values.get('map_name', ''))
     whole = values['format'] == FORMAT and isinstance(stamp_ns, int) and 0 <= stamp_ns < 2**63
     if not whole or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f'expected format {FORMAT}, a stamp in nanoseconds and names of a map')
+        raise ValueError(
+            f'expected format {FORMAT}, a stamp in nanoseconds and names of a map, '
+            f'got {values["format"]}, {stamp_ns}, {texts}'
+        )
     given, learnt = values.get('learnt'), None
     if given and given['names'] == list(NAMES):  # other versions of the package learn others
         learnt = Calibration(*_gaussian(given['values'], given['covariance'], SIZE))
@@ -139,7 +142,9 @@ def _parsed(values: Any) -> SavedPose:
 
 def _gaussian(mean: Any, covariance: Any, size: int) -> tuple[se2.FloatArray, se2.FloatArray]:
     mean, covariance = np.array(mean, dtype=np.float64), np.array(covariance, dtype=np.float64)
-    proper = mean.shape == (size,) and covariance.shape == (size, size)
-    if not (proper and np.all(np.abs(mean) <= 1e7) and is_covariance(covariance)):
-        raise ValueError(f'expected {size} numbers of up to 1e7 and their covariance, got {mean}')
+    if mean.shape != (size,) or not np.all(np.abs(mean) <= 1e7):
+        raise ValueError(f'expected {size} numbers of up to 1e7, got {mean}')
+    known = covariance.shape == (size, size) and np.all(np.abs(covariance) <= 1e14)
+    if not (known and is_covariance(covariance)):
+        raise ValueError(f'expected a covariance, got {covariance}')
     return mean, covariance
