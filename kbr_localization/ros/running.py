@@ -21,11 +21,13 @@ from rclpy.signals import SignalHandlerOptions
 
 NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
 """Also 1e-05 and 640x480, but not the end of a name: cam0 and cam1 are two cameras."""
+SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 @contextmanager
 def ros_context(args: list[str] | None = None) -> Iterator[None]:
-    """Initialize rclpy without its signal handlers; raises RosError for wrong ROS arguments."""
+    """Initialize rclpy, without its signal handlers; raises RosError for wrong ROS arguments."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except (UnicodeError, RuntimeError) as error:
@@ -34,6 +36,8 @@ def ros_context(args: list[str] | None = None) -> Iterator[None]:
     try:
         yield
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         rclpy.try_shutdown()
 
 
@@ -45,8 +49,8 @@ def stop_at_signals() -> threading.Event:
 
 
 def _at_signals(handle: Callable[..., None]) -> None:
-    """Handle SIGINT, SIGTERM and, except under `nohup`, SIGHUP."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    """Handle `SIGNALS`, but not SIGHUP under `nohup`."""
+    for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handle)
 
