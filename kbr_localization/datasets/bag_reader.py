@@ -176,7 +176,7 @@ def stamp_of(message: Any) -> int:
     """Stamp in nanoseconds of a header, 0 where it has none; raises DatasetError if negative."""
     stamp_ns = int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)
     if stamp_ns < 0:
-        raise DatasetError(f'expected a stamp above zero, got {stamp_ns * 1e-9:g} s')
+        raise DatasetError(f'expected a stamp of zero or more, got {stamp_ns * 1e-9:g} s')
     return stamp_ns
 
 

@@ -16,6 +16,7 @@ from kbr_localization.datasets.tables import (
     numbers,
     project_pose,
     quaternion_rotation,
+    read_poses,
     read_setting,
     read_table,
     read_track,
@@ -105,8 +106,7 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
         pose = project_pose(position, body @ on_body[:3, :3], Z_FORWARD)
         return stamp_of_nanoseconds(words[0]), pose
 
-    lines = [line for line in read_table(truth, parse, skipped) if line is not None]
-    track = make_track(lines, skipped, f'in {truth.name}')
+    track = read_poses(truth, parse, skipped)
     return Listing(root.resolve().parent.name, images, track)
 
 

@@ -122,6 +122,13 @@ def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Odomet
         pose = project_pose(values[:3], quaternion_rotation(*values[3:]), forward)
         return parse_seconds(words[0]), pose
 
+    return read_poses(path, parse, skipped)
+
+
+def read_poses(
+    path: Path, parse: Callable[[list[str]], tuple[int, FloatArray]], skipped: Skipped
+) -> OdometryTrack:
+    """Read lines that `parse` takes for a stamp and a pose (3,), as a track by time."""
     lines = [line for line in read_table(path, parse, skipped) if line is not None]
     return make_track(lines, skipped, f'in {path.name}')
 
@@ -142,15 +149,21 @@ def require(path: Path, what: str) -> Path:
 
 
 def load_yaml(path: Path, most: int = 1 << 16) -> Any:
-    """Load YAML of strangers, of at most 300,000 values; raises whatever is wrong with it."""
+    """Load YAML of strangers, of at most 300,000 values; raises OSError, one-line ValueError."""
     # OpenCV begins its files with %YAML:1.0
     text = re.sub(r'\A%.*', '', read_text(path, most=most))
-    values = 0  # an alias at most doubles them
-    for event in yaml.parse(text, _Loader):
-        values = 2 * values if isinstance(event, yaml.AliasEvent) else values + 1
-        if values > 300_000:
-            raise ValueError('expected at most 300,000 values, an alias counts as all before it')
-    return yaml.load(text, _Loader)
+    try:
+        values = 0  # an alias at most doubles them
+        for event in yaml.parse(text, _Loader):
+            values = 2 * values if isinstance(event, yaml.AliasEvent) else values + 1
+            if values > 300_000:
+                raise ValueError(
+                    'expected at most 300,000 values, and an alias counts as all before it'
+                )
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = ' '.join(str(error).split())[:200]
+        raise ValueError(f'YAML that cannot be read: {reason}') from error
 
 
 def read_setting(
@@ -159,5 +172,5 @@ def read_setting(
     """Parse what a YAML file has under keys in keys; raises DatasetError in one line."""
     try:
         return parse(functools.reduce(operator.getitem, keys, load_yaml(path)))
-    except Exception as error:
+    except (OSError, LookupError, TypeError, ValueError, OverflowError, DatasetError) as error:
         raise DatasetError(f'{path}: expected {expected}') from error

@@ -168,17 +168,8 @@ class SyntheticRun(Dataset):
         poses: FloatArray | None = None,
     ) -> None:
         self.building, self.config, self.name = building, config, config.name
-        if poses is None:
-            rng, plan = (
-                np.random.default_rng([building.config.seed, config.seed, 2]),
-                building.plan,
-            )
-            # corners are cut and dead ends are not driven to the end
-            walk, most = 1.1 * SPEED * config.seconds + 5.0, round(config.seconds * RATE) + 1
-            is_tour = config.route == 'tour'
-            nodes = plan.tour(rng) if is_tour else plan.random_walk(walk, rng)
-            poses = follow(plan, nodes, rng)[: None if is_tour else most]
-        self.poses, self.skipped = poses, dict[str, int]()
+        self.poses = plan_drive(building, config) if poses is None else poses
+        self.skipped: dict[str, int] = {}
         rng = np.random.default_rng([building.config.seed, config.seed, 3])
         self._start_ns = FIRST_STAMP_NS + config.seed % HOURS * 3600 * 10**9
         moments = np.arange(len(self.poses), dtype=np.int64) * STEP_NS
@@ -220,6 +211,16 @@ class SyntheticRun(Dataset):
         turn = light.exposure * float(self._turn_rates[index])
         pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
         return self.building.render(pose, light, rng, people, turn, eye)
+
+
+def plan_drive(building: SyntheticBuilding, config: RunConfig) -> FloatArray:
+    """Poses (m, 3) at 20 Hz on the route and for the time of a run."""
+    rng, plan = np.random.default_rng([building.config.seed, config.seed, 2]), building.plan
+    if config.route == 'tour':
+        return follow(plan, plan.tour(rng), rng)
+    # corners are cut and dead ends are not driven to the end
+    nodes = plan.random_walk(1.1 * SPEED * config.seconds + 5.0, rng)
+    return follow(plan, nodes, rng)[: round(config.seconds * RATE) + 1]
 
 
 def write_building(

@@ -53,12 +53,19 @@ class Network:
     """
 
     def __init__(self, config: VisionConfig, kept: Mapping[str, Any], size: Sequence[int]) -> None:
+        content, expected = np.asarray(kept[NETWORK], dtype=np.uint8).tobytes(), kept[HASH]
+        found = hashlib.sha256(content).hexdigest()
+        if found != expected:
+            raise VisionError(
+                f'network of the map: expected one of SHA-256 {expected[:12]}…, got '
+                f'{found[:12]}…; build the map again'
+            )
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
             what = f'the descriptor {config.descriptor}'
             raise MissingModuleError(describe_missing('onnxruntime', what)) from error
-        self._file, content = config.network_file, np.asarray(kept[NETWORK], np.uint8).tobytes()
+        self._file = config.network_file
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = config.network_threads, 1
         options.log_severity_level = 4  # errors are raised as well

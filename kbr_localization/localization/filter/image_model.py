@@ -116,8 +116,7 @@ class PoseSearch:
     """Find poses z (n, 4) of a map in reach of points, by a tree in the metric of the kernel."""
 
     def __init__(self, kernel: PoseKernel, z: FloatArray) -> None:
-        self.z, self._kernel = z, kernel
-        self._tree = cKDTree(z / kernel.bandwidths)
+        self.z, self._tree = z, cKDTree(z / kernel.bandwidths)
 
     def near(self, points: FloatArray, kernel: PoseKernel) -> Indices:
         """Return increasing indices of the poses in reach of any of the points (m, 4)."""

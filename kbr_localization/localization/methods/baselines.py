@@ -19,7 +19,6 @@ class NearestImage(MapLocalizer):
 
     parameters = config_class('NearestConfig')
     pose: FloatArray | None = None
-    confidence = 0.0  # the similarity of the most similar image
 
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
         """Report the pose (3,) with covariance (3, 3), if any, until an image arrives."""
@@ -33,7 +32,6 @@ class NearestImage(MapLocalizer):
         """Take the pose of the most similar image, with the spread of the five nearest."""
         nearest = np.argsort(-similarities)[:5]
         self.pose = self.kernel_map.poses[nearest[0]].copy()
-        self.confidence = float(similarities[nearest[0]])
         deviation = self.kernel_map.poses[nearest] - self.pose
         deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
         self.covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)
@@ -42,19 +40,22 @@ class NearestImage(MapLocalizer):
         """Return None: there is no belief but the pose."""
         return None
 
+    def confidence(self) -> float:
+        """Return the similarity of the most similar image."""
+        return self.diagnostics.get('best_similarity', 0.0)
+
     def estimate(self) -> PoseEstimate:
         """Return the pose and its covariance, always localized."""
         said = dict(self.diagnostics), self._updated
         if self.pose is None:
             return nothing_known(*said)
-        return PoseEstimate(self.pose, self.covariance, self.confidence, 'localized', *said)
+        return PoseEstimate(self.pose, self.covariance, self.confidence(), 'localized', *said)
 
 
 class DeadReckoning(NearestImage):
     """Odometry alone, from the initial pose or from the first image's nearest pose."""
 
     parameters = config_class('DeadReckoningConfig', noise_scale=10.0)
-    confidence = 0.5  # the error of the odometry is unknown
 
     def wants_image(self) -> bool:
         """Whether there is no pose: only the first image of a global start counts."""
@@ -77,7 +78,10 @@ class DeadReckoning(NearestImage):
         """Take the start from an image when there is none."""
         if self.pose is None:
             super().weigh(similarities)
-            self.confidence = type(self).confidence
+
+    def confidence(self) -> float:
+        """Return one half: the error of the odometry is unknown."""
+        return 0.5
 
 
 class NearestNeighbourParticleFilter(MapLocalizer):
