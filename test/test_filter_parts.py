@@ -11,7 +11,7 @@ from kbr_localization.localization.filter.consecutive import (
     ConsecutiveImages,
     moments,
 )
-from kbr_localization.localization.filter.filter import INDEPENDENT, stated_covariance
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.image_model import (
     ImageModel,
     PoseKernel,
@@ -351,17 +351,16 @@ def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one(sd, 
 # the covariance, and what a map says about wrong places
 
 
-def test_the_stated_covariance_shrinks_with_evidence_down_to_what_the_map_tells():
-    model, spread = ImageModel(MAP, CONFIG), np.diag([0.04, 0.04, 0.01])
-    noise = np.zeros((3, 3))
-    stated = [
-        stated_covariance(spread, noise, 0.3, z, model, CONFIG)[0, 0] for z in (0.0, 2.0, 50.0)
-    ]
-    floor = 0.4**2 / 12.0  # by the distance of the images
-    assert stated[0] > stated[1] > stated[2] > INDEPENDENT * 0.04
-    assert stated[2] == pytest.approx(INDEPENDENT * 0.04 + floor * np.cos(0.3) ** 2, rel=0.2)
-    before_images = stated_covariance(spread, noise, 0.3, None, model, CONFIG)
-    np.testing.assert_allclose(before_images, spread)
+def test_the_stated_covariance_is_that_of_the_points_and_from_the_first_image_on_of_the_map():
+    localizer = KernelBayesLocalizer(MAP, replace(CONFIG, covariance_scale=2.0))
+    localizer.initialize(straight(8.0), np.diag([0.04, 0.04, 0.01]))
+    for floor in (np.zeros(3), np.array([0.4**2 / 12.0, 0.0, 0.04**2])):
+        here, stated = localizer.strata.here, localizer.estimate()
+        mode = here.mode(localizer.model.kernel.widths)
+        near = se2.within(here.poses, mode, CONFIG.localized_radius)
+        _, spread, _ = here.moments(near)
+        np.testing.assert_allclose(stated.covariance, 2.0 * (spread + np.diag(floor)), atol=2e-3)
+        localizer.step(seen_at(8.0))
 
 
 def test_the_reference_makes_the_likeliest_stays_no_evidence_and_the_limit_is_what_they_reach():

@@ -51,8 +51,8 @@ CARRIED = 0.02
 """Part of the motions unknown to the odometry in which a robot is carried to any place."""
 SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
-INDEPENDENT, SHARED, MOUNTING = 0.4, 3.0, 0.04
-"""a, e and b (radians) of `stated_covariance`."""
+MOUNTING = 0.04
+"""Radians by which the camera of a drive may be turned from that of the map."""
 
 
 class KernelBayesLocalizer(Localizer):
@@ -232,9 +232,7 @@ class KernelBayesLocalizer(Localizer):
         if status in NO_POSE:
             covariance = unknown()
         else:
-            z = mean if strata.ages[0] else None
-            noise, heading = self.odometry.noise, float(pose[2])
-            covariance = stated_covariance(spread, noise, heading, z, self.model, config)
+            covariance = self._stated(spread, float(pose[2]), bool(strata.ages[0]))
             covariance = covariance + self.kernel_map.uncertainty_at(pose)
         details = self.diagnostics | {
             'elsewhere': elsewhere,
@@ -258,6 +256,21 @@ class KernelBayesLocalizer(Localizer):
         more than one after half a bandwidth.
         """
         return 1.0 - float(np.exp(-min(metres / self.config.position_bandwidth, most)))
+
+    def _stated(self, spread: FloatArray, heading: float, seen: bool) -> FloatArray:
+        """
+        Return the covariance (3, 3) to state, in the map frame, without the map's own.
+
+        It is s (C + T (N + D) T^T). C: `spread` (3, 3) of the points about their highest mode; N:
+        noise (3, 3) of the motion since the last update; s: `covariance_scale`. Where an image was
+        `seen`, D = diag(d^2 / 12, 0, b^2), d: metres from an image of the map to the nearest one,
+        b: `MOUNTING`. N and D are along, across and in heading of the robot, and T turns them into
+        the axes of the map.
+        """
+        added, turn = self.odometry.noise, se2.rotation(heading)
+        if seen:
+            added = added + np.diag([self.model.spacing**2 / 12.0, 0.0, MOUNTING**2])
+        return np.asarray(self.config.covariance_scale * (spread + turn @ added @ turn.T))
 
     def _start_from(self, points: Points) -> None:
         self.odometry.begin(points)
@@ -299,34 +312,3 @@ class KernelBayesLocalizer(Localizer):
         errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * bandwidths
         strata.points.move(errors)
 
-
-def stated_covariance(
-    spread: FloatArray,
-    noise: FloatArray,
-    heading: float,
-    log_likelihood: float | None,
-    model: ImageModel,
-    config: KbrConfig,
-) -> FloatArray:
-    """
-    Return the covariance (3, 3) to state, in the map frame, without the map's own.
-
-    The covariance of the points falls with each image as if errors of images were independent,
-    which those of nearby images are not: they share the light, the camera, and what the odometry
-    has wrong. So state
-
-        s ((a + e exp(-z)) C + T (D + N) T^T),    D = diag(d^2 / 12, 0, b^2).
-
-    C: `spread` (3, 3) of the points about their highest mode; N: `noise` (3, 3) of the motion
-    since the last update; s: `covariance_scale`. z: mean `log_likelihood` of the last images, at
-    least 0: where images are L times as likely here as elsewhere, the shared error makes variances
-    fall as 1 / L; None before an image said anything about the place, where C + T N T^T is stated.
-    D and N are along, across and in heading of the robot, and T turns them into the axes of the
-    map. d: distance from an image of the map to the nearest one. b: mounting of the camera.
-    """
-    turn = se2.rotation(heading)
-    if log_likelihood is None:
-        return np.asarray(spread + turn @ noise @ turn.T)
-    of_points = (INDEPENDENT + SHARED * np.exp(-max(log_likelihood, 0.0))) * spread
-    floor = np.diag([model.spacing**2 / 12.0, 0.0, MOUNTING**2])
-    return np.asarray(config.covariance_scale * (of_points + turn @ (floor + noise) @ turn.T))
