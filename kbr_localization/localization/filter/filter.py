@@ -311,4 +311,3 @@ class KernelBayesLocalizer(Localizer):
         size, bandwidths = strata.sizes[0], self.model.kernel.bandwidths[[0, 1, 3]]
         errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * bandwidths
         strata.points.move(errors)
-
