@@ -281,12 +281,12 @@ def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path):
 
 
 def test_known_poses_that_come_too_seldom_or_of_another_clock_are_told(tmp_path):
-    seldom = [('/mocap', pose_stamped(t * SECOND // 2, float(t)), None) for t in (3, 7, 11)]
+    seldom = [('/mocap', pose_stamped(t * SECOND // 10, t / 10), None) for t in (9, 129, 249)]
     late = [('/mocap', pose_stamped((1000 + t) * SECOND, float(t)), None) for t in (1, 2, 3, 4)]
     out = tmp_path / 'run.tum'
     out.write_text('2 0 0 0 0 0 0 1\n')
     for name, poses, told in (
-        ('rare', seldom, 'known pose: reference poses come every 2.0 s and 4.0 m, and between'),
+        ('rare', seldom, 'known pose: reference poses come every 12.0 s and 12.0 m, expected'),
         ('late', late, 'of late lies within its reference poses: images at [2.000, 3.000] s, ref'),
     ):
         run = bag(tmp_path / name, drive(), images(2), poses)

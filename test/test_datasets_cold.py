@@ -18,18 +18,20 @@ from kbr_localization.datasets.cold import (
     ColdRecording,
     format_image_name,
     format_odometry,
+    ODOMETRY,
     parse_image_name,
     parse_odometry,
+    PLACES,
+    POSES,
     write_cold_run,
 )
 from kbr_localization.datasets.images import encode_jpeg
+from kbr_localization.datasets.tables import format_pose
 from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.map.build import build_map
 import numpy as np
 from process_helpers import full_disk
 import pytest
-
-ODOMETRY = 'odom_scans/odom.tdf'
 
 
 @pytest.fixture
@@ -56,10 +58,10 @@ def edit(path, change):
     ],
 )
 def test_image_names_are_parsed_tolerantly_and_to_the_nanosecond(name, stamp_ns, pose):
-    found = parse_image_name(name)
-    assert found.stamp_ns == stamp_ns and (found.pose is None) == (pose is None)
+    found_ns, found = parse_image_name(name)
+    assert found_ns == stamp_ns and (found is None) == (pose is None)
     if pose is not None:
-        np.testing.assert_allclose(found.pose, pose, atol=1e-12)
+        np.testing.assert_allclose(found, pose, atol=1e-12)
 
 
 def test_microseconds_of_odometry_are_not_padded():
@@ -202,21 +204,24 @@ TRACK = tiny_odometry(6)
 JPEG = encode_jpeg(textured_image(0), 'test')
 
 
-def record(path, first, last, odometry=True):
-    """Append frames first..last-1."""
+def record(path, first, last, odometry=True, poses=True):
+    """Append frames first..last-1, with their poses 0.1 s later."""
     recording = ColdRecording(path)
-    if odometry:
-        samples = zip(TRACK.stamps_ns.tolist(), TRACK.poses, strict=True)
-        recording.append_odometry(list(samples))
+    for sample in zip(TRACK.stamps_ns.tolist(), TRACK.poses, strict=True) if odometry else ():
+        recording.add(ODOMETRY, format_odometry(*sample))
     for index in range(first, last):
-        reference = straight_reference(index * 0.4)
-        recording.append_image(START_NS + index * FRAME_NS, reference, JPEG, 'long hall')
+        stamp_ns = START_NS + index * FRAME_NS
+        if poses:
+            later = straight_reference(index * 0.4 + 0.1)
+            recording.add(POSES, format_pose(stamp_ns + 100_000_000, later))
+        recording.append_image(stamp_ns, [JPEG], 'long hall')
+    recording.write()
     return recording
 
 
 def test_a_recording_without_an_image_says_so(tmp_path):
     record(tmp_path / 'run', 0, 0)
-    with pytest.raises(DatasetError, match=r'no image was recorded in .*: each needs a pose'):
+    with pytest.raises(DatasetError, match=r'no image was recorded in .*: each needs odometry'):
         open_dataset(tmp_path / 'run')
     assert len(open_dataset(record(tmp_path / 'run', 0, 4).path)) == 4
 
@@ -225,19 +230,37 @@ def test_an_existing_run_is_continued(tmp_path):
     record(tmp_path / 'run', 0, 3)
     recording = record(tmp_path / 'run', 3, 3, odometry=False)
     assert recording.count == 3
-    assert recording.last_image.stamp_ns == START_NS + 2 * FRAME_NS
-    np.testing.assert_allclose(recording.last_image.pose, straight_reference(0.8))
-    assert recording.last_odometry.stamp_ns == TRACK.stamps_ns[-1]
-    recording.append_image(START_NS + 3 * FRAME_NS, straight_reference(1.2), JPEG)
-    assert recording.count == len(open_dataset(tmp_path / 'run')) == 4
+    assert recording.last_image_ns == START_NS + 2 * FRAME_NS
+    assert recording.last_odometry_ns == TRACK.stamps_ns[-1]
+    recording.append_image(START_NS + 3 * FRAME_NS, [JPEG])
+    run = open_dataset(tmp_path / 'run')
+    assert recording.count == len(run) == 4
+    expected = [straight_reference(0.4 * index) for index in range(4)]
+    np.testing.assert_allclose([frame.reference for frame in run], expected, atol=1e-6)
+    stamps_ns = START_NS + np.arange(3) * FRAME_NS + 100_000_000
+    np.testing.assert_array_equal(run.fixes.stamps_ns, stamps_ns)
+
+
+def test_a_run_with_poses_in_the_names_of_its_images_is_continued(run_path):
+    recording, end_ns = ColdRecording(run_path), START_NS + 7 * FRAME_NS
+    assert (recording.count, recording.last_image_ns) == (8, end_ns)
+    for index in range(6):
+        stamp_ns, pose = end_ns + index * FRAME_NS + FRAME_NS, straight_reference(index * 0.4)
+        recording.add(ODOMETRY, format_odometry(stamp_ns, pose))
+        recording.add(POSES, format_pose(stamp_ns, pose))
+    recording.append_image(end_ns + 3 * FRAME_NS, [JPEG])
+    found = [frame.reference for frame in open_dataset(run_path)]
+    expected = [straight_reference(0.4 * index) for index in (*range(8), 2)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize('cameras', [(), ('front', 'rear')])
 def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
     ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear'))).close()
     recording = ColdRecording(tmp_path / 'run', *cameras)
-    recording.append_odometry([(START_NS + second * 10**9, np.zeros(3)) for second in (-1, 1)])
-    recording.append_image(START_NS, np.zeros(3), [JPEG] * max(1, len(cameras)))
+    for second in (-1, 1):
+        recording.add(ODOMETRY, format_odometry(START_NS + second * 10**9, np.zeros(3)))
+    recording.append_image(START_NS, [JPEG] * max(1, len(cameras)))
     recording.close()
     assert open_dataset(tmp_path / 'run').cameras == cameras
     with pytest.raises(DatasetError, match=r"run holds .*_cam': give a new folder"):
@@ -247,16 +270,16 @@ def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
 def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
     record(tmp_path / 'first', 0, 0)
     (tmp_path / 'first' / ODOMETRY).write_text('0 0 0 16000')
-    assert ColdRecording(tmp_path / 'first').last_odometry is None
+    assert ColdRecording(tmp_path / 'first').last_odometry_ns == 0
     record(tmp_path / 'run', 0, 3)
     (tmp_path / 'run' / 'std_cam' / 't1.5_x0_y0_a0.jpeg.part').write_bytes(JPEG[:50])
-    for file, missing in ((ODOMETRY, 7), ('localization/places.lst', 15)):
+    for file, missing in ((ODOMETRY, 7), (POSES, 30), (PLACES, 15)):
         path = tmp_path / 'run' / file
         path.write_bytes(path.read_bytes()[:-missing])
     record(tmp_path / 'run', 3, 5, odometry=False)
     run = open_dataset(tmp_path / 'run')
     assert (len(run), run.skipped) == (5, {})
-    places = (tmp_path / 'run/localization/places.lst').read_text().splitlines()
+    places = (tmp_path / 'run' / PLACES).read_text().splitlines()
     assert [place.split()[1] for place in places] == ['long_hall'] * 4
     assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
 
@@ -270,35 +293,35 @@ def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):
     assert len(open_dataset(tmp_path / 'run')) == 3
 
 
-def test_what_a_full_disk_cuts_off_is_taken_back(tmp_path):
+def test_what_a_full_disk_cuts_off_is_taken_back_and_written_later(tmp_path):
     recording, first = ColdRecording(tmp_path / 'run'), straight_reference(0.0)
-    attempts = (
-        lambda: recording.append_odometry([(START_NS, first)] * 2),
-        lambda: recording.append_image(START_NS, first, JPEG),
-    )
     for largest in range(0, len(JPEG), 97):
-        for attempt in attempts:
-            with full_disk(largest), suppress(DatasetError):
-                attempt()
+        recording.add(ODOMETRY, format_odometry(START_NS + largest * 1000, first))
+        recording.add(POSES, format_pose(START_NS + largest * 1000, first))
+        with full_disk(largest), suppress(DatasetError):
+            recording.append_image(START_NS, [JPEG])
     with full_disk(50), pytest.raises(DatasetError, match='large: free some space, or choose'):
-        attempts[1]()
-    for attempt in attempts:
-        attempt()
+        recording.append_image(START_NS, [JPEG])
+    recording.append_image(START_NS, [JPEG])
     run = open_dataset(tmp_path / 'run')
-    assert len(run) == 1 and run[0].image.encoded() == JPEG
+    assert len(run) == 1 and run[0].image.encoded() == JPEG and run.skipped == {}
     assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
-    lines = (tmp_path / 'run' / ODOMETRY).read_text().splitlines()
-    assert len(lines) % 2 == 0 and len(set(lines)) == 1
+    expected = START_NS + 97_000 * np.arange(len(run.odometry.stamps_ns))
+    assert len(expected) > 10
+    np.testing.assert_array_equal(run.odometry.stamps_ns, expected)
+    np.testing.assert_array_equal(run.fixes.stamps_ns, expected)
 
 
-def test_a_run_without_poses_says_so(tmp_path):
-    record(tmp_path / 'run', 0, 0).set_poses(known=False)
-    with pytest.raises(DatasetError, match='give another folder to record with them'):
-        ColdRecording(tmp_path / 'run').set_poses(known=True)
-    record(tmp_path / 'run', 0, 4)
+def test_a_run_without_poses_is_built_from_its_odometry(tmp_path):
+    record(tmp_path / 'run', 0, 4, poses=False)
     run = open_dataset(tmp_path / 'run')
-    assert run.notes == ('its poses are unknown',)
-    assert run[0].reference is None
-    record(tmp_path / 'run', 4, 6, odometry=False).set_poses(known=False)
+    assert len(run) == 4 and run.fixes is None
     with pytest.raises(MapError, match='without known poses build it by --poses odometry'):
         build_map([run])
+
+
+def test_odometry_in_the_names_of_images_is_no_known_pose_where_a_note_says_so(run_path):
+    """The recorder before the release wrote such runs."""
+    (run_path / 'kbr_notes.txt').write_text('its poses are unknown\n')
+    run = open_dataset(run_path)
+    assert len(run) == 8 and run.fixes is None and run.notes == ('its poses are unknown',)

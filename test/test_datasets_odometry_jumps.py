@@ -7,8 +7,13 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.tracks import refuse_repeated_times, without_jumps
+from kbr_localization.datasets.frame import Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.tracks import (
+    known_pose,
+    make_run,
+    refuse_repeated_times,
+    without_jumps,
+)
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.trajectories import odometry_leaps
 import numpy as np
@@ -94,6 +99,55 @@ def test_stamps_that_go_back_for_long_and_over_the_same_times_are_refused(stamps
     expected = pytest.raises(DatasetError, match='it go back') if over else nullcontext()
     with expected:
         refuse_repeated_times('it', [round(stamp * SECOND) for stamp in stamps])
+
+
+ON_MAP = np.array([5.0, 1.0, -2.0])
+
+
+def known(track, indices):
+    """Poses on a map of some samples of a track."""
+    return OdometryTrack(track.stamps_ns[indices], se2.compose(ON_MAP, track.poses[indices]))
+
+
+@pytest.mark.parametrize('every', [8, 60, 80])
+def test_sparse_known_poses_are_moved_by_the_odometry(every):
+    track = winding()
+    frames = [Frame(int(stamp_ns) + 1000, None) for stamp_ns in track.stamps_ns[:-1]]
+    sparse = known(track, np.s_[::every])
+    run = make_run('drive', frames, track, Skipped(), sparse)
+    expected = se2.compose(ON_MAP, track.at(run.stamps_ns))
+    np.testing.assert_allclose([f.reference for f in run], expected, atol=0.01)
+    # an odometry that was made of them says nothing about the time between them
+    made = make_run('drive', frames, track, Skipped(), sparse, made=True)
+    assert all(frame.reference is None for frame in made) == (every > 20)
+
+
+def test_a_robot_that_stood_and_drove_on_has_the_poses_of_its_odometry():
+    track = winding()
+    poses = np.repeat(track.poses[::20], [191, *[1] * 9], axis=0)  # 9.5 s, then 0.5 m at once
+    track = OdometryTrack(track.stamps_ns, poses)
+    turn = OdometryTrack(track.stamps_ns[[0, 191]], se2.compose(ON_MAP, poses[[0, 191]]))
+    for index in (160, 188, 190):
+        found = known_pose(turn, int(track.stamps_ns[index]), track)
+        np.testing.assert_allclose(found, se2.compose(ON_MAP, poses[index]), atol=1e-9)
+
+
+def test_no_known_pose_is_moved_across_a_reset_or_a_gap_of_the_odometry_or_for_long():
+    track = winding()
+    before = known(track, [HALF - 10])
+
+    def reached(odometry):
+        """Seconds from the pose on for which it is known."""
+        stamps = odometry.stamps_ns[odometry.stamps_ns >= before.stamps_ns[0]]
+        found = [at for at in stamps.tolist() if known_pose(before, at, odometry) is not None]
+        return (found[-1] - found[0]) / SECOND
+
+    assert reached(track) == 2.0
+    assert reached(without_jumps(restarted(track))[0]) == 0.45
+    shifted = track.stamps_ns + np.where(np.arange(2 * HALF) >= HALF, 3 * SECOND, 0)
+    assert reached(OdometryTrack(shifted, track.poses)) == 0.45
+    pieces = OdometryTrack(track.stamps_ns[::HALF], track.poses[::HALF])
+    assert known_pose(before, int(before.stamps_ns[0]) + SECOND, pieces) is None
 
 
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):

@@ -1,11 +1,14 @@
 """What runs with known poses tell of an odometry: systematic errors, noise, delay."""
 
+from dataclasses import replace
+
 import h5py
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.cli.map_commands import describe_map
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
+from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import LocalizationError, MapError
 from kbr_localization.localization.calibration import (
     Calibration,
@@ -377,6 +380,17 @@ def late_run(delay, seed=0):
         for stamp, pose in zip(stamps, poses, strict=True)
     ]
     return run
+
+
+def test_poses_that_the_late_odometry_has_moved_do_not_hide_that_it_is():
+    run, fixes = late_run(0.2), images(drive())
+    run.reference = OdometryTrack(fixes[0][8:-8:3], fixes[1][8:-8:3])
+    run.frames = [
+        replace(frame, reference=known_pose(run.reference, frame.stamp_ns, run.odometry))
+        for frame in run.frames
+    ]
+    built = build_map([run], vision=TINY_VISION, max_images=5)
+    np.testing.assert_allclose(built.calibration.delay[0], 0.2, atol=0.02)
 
 
 def test_a_map_of_late_odometry_says_so_and_measures_its_errors_at_the_right_time(

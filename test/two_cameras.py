@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from helpers import tiny_odometry
-from kbr_localization.datasets.cold import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording, format_odometry, ODOMETRY, POSES
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.datasets.multi_camera import join_cameras
+from kbr_localization.datasets.tables import format_pose
 from map_helpers import TinyRun
 import numpy as np
 
@@ -30,8 +31,10 @@ def write_two_camera_cold_run(path, frames=30):
     """Write the run as the recorder would; return its path."""
     track, run = tiny_odometry(frames), two_camera_run(frames)
     recording = ColdRecording(path, *CAMERAS)
-    recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
+    for sample in zip(track.stamps_ns.tolist(), track.poses, strict=True):
+        recording.add(ODOMETRY, format_odometry(*sample))
     for frame in run:
+        recording.add(POSES, format_pose(frame.stamp_ns, frame.reference))
         encoded = [encode_jpeg(image, 'x') for image in frame.load_image()]
-        recording.append_image(frame.stamp_ns, frame.reference, encoded)
+        recording.append_image(frame.stamp_ns, encoded)
     return path

@@ -8,7 +8,6 @@ import math
 import os
 from pathlib import Path
 import re
-from typing import NamedTuple
 import weakref
 
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
@@ -21,7 +20,7 @@ from kbr_localization.datasets.run_folder import (
     WITHOUT_POSES,
     write_notes,
 )
-from kbr_localization.datasets.tables import FARTHEST_M, read_table
+from kbr_localization.datasets.tables import FARTHEST_M, read_table, read_track
 from kbr_localization.datasets.tracks import make_run, make_track, refuse_repeated_times
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
@@ -33,11 +32,15 @@ CAMERAS = ('std_cam', 'omni_cam')
 SUFFIX = '_cam'
 """Ending of the folders of other cameras, too."""
 PLACES = Path('localization', 'places.lst')
+POSES = Path('localization', 'poses.tum')
+"""Known poses of a recorded run, whose images have none in their names."""
 ODOMETRY = Path('odom_scans', 'odom.tdf')
 DRAWN = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
 PART = '.part'
 """Ending of an image that is being written."""
+MOST_LINES = 100_000
+"""Lines of one file that wait for room on the disk: odometry of an hour."""
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
 _IMAGE_NAME = re.compile(
@@ -46,21 +49,14 @@ _IMAGE_NAME = re.compile(
 )
 
 
-class StampedPose(NamedTuple):
-    """Stamp in nanoseconds and pose (3,) of an image or of odometry; None: it has no pose."""
-
-    stamp_ns: int
-    pose: FloatArray | None
-
-
-def parse_image_name(name: str) -> StampedPose:
-    """Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`, pose or not; raises ValueError."""
+def parse_image_name(name: str) -> tuple[int, FloatArray | None]:
+    """Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`, pose (3,) or not; raises ValueError."""
     match = _IMAGE_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
     seconds, fraction, *pose = match.groups()
     stamp_ns = parse_seconds(f'{seconds}.{fraction or 0}')
-    return StampedPose(stamp_ns, None if pose[0] is None else _pose(*map(float, pose)))
+    return stamp_ns, None if pose[0] is None else _pose(*map(float, pose))
 
 
 def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
@@ -109,8 +105,8 @@ def read_cold(folder: Path) -> Dataset:
     files, places = sorted(folder.iterdir()), path / PLACES
     if not files and places.is_file() and not places.stat().st_size:
         raise DatasetError(
-            f'no image was recorded in {path}: each needs a pose that is near in time; the log of '
-            'the recorder says what did not come'
+            f'no image was recorded in {path}: each needs odometry of its time; the log of the '
+            'recorder says what did not come'
         )
     if not (path / ODOMETRY).is_file():
         raise DatasetError(f'no odometry in {path}: expected the file {ODOMETRY}')
@@ -134,7 +130,10 @@ def read_cold(folder: Path) -> Dataset:
             f'no images in {folder}: expected names like t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
             + ''.join(f', {count} {reason}' for reason, count in skipped.items())
         )
-    return make_run(path.resolve().name, images, odometry, skipped, notes=notes)
+    poses = path / POSES
+    has_poses = poses.is_file() and poses.stat().st_size > 0
+    known = read_track(poses, skipped) if has_poses else None
+    return make_run(path.resolve().name, images, odometry, skipped, known, notes)
 
 
 def write_cold_run(
@@ -165,11 +164,12 @@ def write_cold_run(
                 last = str(error)
                 leave_out_image(skipped, name, error)
                 continue
-            recording.append_image(frame.stamp_ns, frame.reference, data)
+            recording.append_image(frame.stamp_ns, [data], pose=frame.reference)
         if not recording.count:
             raise DatasetError(f'cannot write a run without images: {last}')
         track = odometry.recorded or odometry
-        recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
+        lines = map(format_odometry, track.stamps_ns.tolist(), track.poses)
+        recording.add(ODOMETRY, ''.join(lines))
         recording.close()
         write_notes(folder, notes)
         read_cold(folder / CAMERAS[0])
@@ -180,13 +180,14 @@ def write_cold_run(
 
 class ColdRecording:
     """
-    Append images and odometry to a run folder, new or existing, for one camera or several.
+    Append images, odometry and known poses to a run folder, new or existing, of some cameras.
 
     An image appears under its name when it is complete, its line of places.lst after it; whoever
-    kills the process loses at most the image being written. What a full disk cuts off is taken
-    back, so that it can be tried again. `last_image` and `last_odometry` are the latest of an
-    existing run, or None. Raises DatasetError when the folder holds something else, cannot be
-    written, or is recorded into by another process.
+    kills the process loses at most the image being written, and lines that wait for `write`. What
+    a full disk cuts off is taken back, and waits for the next one. `count`: images of the run.
+    `last_image_ns`, `last_odometry_ns`: their latest stamps, 0 without any. Raises DatasetError
+    when the folder holds something else, cannot be written, or is recorded into by another
+    process.
     """
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
@@ -194,6 +195,7 @@ class ColdRecording:
         # with or without the ending
         names = [camera.removesuffix(SUFFIX) + SUFFIX for camera in cameras]
         self.cameras = tuple(names) or CAMERAS[:1]
+        self._lines: dict[Path, list[str]] = {table: [] for table in (ODOMETRY, POSES, PLACES)}
         places, odometry = self.path / PLACES, self.path / ODOMETRY
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
@@ -211,76 +213,71 @@ class ColdRecording:
             for folder in (*folders, places.parent, odometry.parent):
                 folder.mkdir(parents=True, exist_ok=True)
             claimed = places.open('ab')
-            self.close = weakref.finalize(self, claimed.close)
+            self._release = weakref.finalize(self, claimed.close)
             try:
                 taken = f'{self.path} is being recorded into: stop the other recorder, or give'
                 claim(claimed, DatasetError(f'{taken} another folder'))
             except DatasetError:
-                self.close()
+                self._release()
                 raise
-            _remove_unfinished_line(places)
-            _remove_unfinished_line(odometry)
+            for table in self._lines:
+                _remove_unfinished_line(self.path / table)
             for unfinished in itertools.chain(*(folder.glob(f'*{PART}') for folder in folders)):
                 unfinished.unlink()
-            images = list[StampedPose]()
+            images = list[int]()
             for file in folders[0].iterdir():
                 with suppress(ValueError):
-                    images.append(parse_image_name(file.name))
+                    images.append(parse_image_name(file.name)[0])
             recorded = odometry.is_file() and odometry.stat().st_size > 0
             lines = read_table(odometry, parse_odometry, Skipped()) if recorded else []
-        self.count = len(images)
-        self.last_image = max(images, key=lambda image: image.stamp_ns, default=None)
-        samples = [StampedPose(*line) for line in lines if line is not None]
-        self.last_odometry = max(samples, key=lambda sample: sample.stamp_ns, default=None)
+        self.count, self.last_image_ns = len(images), max(images, default=0)
+        self.last_odometry_ns = max((line[0] for line in lines if line is not None), default=0)
 
-    def set_poses(self, known: bool) -> None:
-        """Note whether the poses are known; raises DatasetError for a run of the other kind."""
-        noted = WITHOUT_POSES in read_notes(self.path)
-        if known is noted and (noted or self.count):
-            was, of = ('without', 'none') if noted else ('with', 'all')
-            raise DatasetError(
-                f'{self.path} has {self.count} images that were recorded {was} poses, and readers '
-                f'take the poses of {of}: give another folder to record '
-                f'{"with" if known else "without"} them'
-            )
-        if not known:
-            with self._as_dataset_errors():
-                write_notes(self.path, [WITHOUT_POSES])
-
-    def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
-        """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
-        with self._as_dataset_errors():
-            text = ''.join(format_odometry(*sample) for sample in samples)
-            _append(self.path / ODOMETRY, text)
+    def add(self, table: Path, line: str) -> None:
+        """Let a line be written, unless a full disk keeps too many waiting."""
+        if len(self._lines[table]) < MOST_LINES:
+            self._lines[table].append(line)
 
     def append_image(
         self,
         stamp_ns: int,
-        reference: FloatArray | None,
-        encoded: bytes | Sequence[bytes],
+        encoded: Sequence[bytes],
         label: str = 'unknown',
-    ) -> Path:
+        pose: FloatArray | None = None,
+    ) -> None:
         """
-        Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
+        Write the lines that wait and an image: JPEG or PNG bytes, one for each camera.
 
-        With several cameras one for each. Append the odometry up to it before, or a reader finds
-        none for it. Returns the path of the first image.
+        A pose (3,) becomes part of its name. Raises DatasetError.
         """
-        name = format_image_name(stamp_ns, reference)
-        images = [encoded] if isinstance(encoded, bytes) else encoded
+        self.write()
+        name = format_image_name(stamp_ns, pose)
         with self._as_dataset_errors():
-            for camera, data in zip(self.cameras, images, strict=True):
+            for camera, data in zip(self.cameras, encoded, strict=True):
                 part = self.path / camera / (name + PART)
                 try:
                     part.write_bytes(data)
                     part.rename(self.path / camera / name)
                 finally:
                     part.unlink(missing_ok=True)
-            place = '_'.join(label.split()) or 'unknown'
-            _append(self.path / PLACES, f'{name} {place}\n')
-        self.count += 1
-        self.last_image = StampedPose(stamp_ns, reference)
-        return self.path / self.cameras[0] / name
+        self.count, self.last_image_ns = self.count + 1, stamp_ns
+        self.add(PLACES, f'{name} {"_".join(label.split()) or "unknown"}\n')
+
+    def write(self) -> None:
+        """Write the lines that wait, of each file all or none; raises DatasetError."""
+        for table, lines in self._lines.items():
+            count = len(lines)  # another thread may add some
+            if count:
+                with self._as_dataset_errors():
+                    _append(self.path / table, ''.join(lines[:count]))
+                del lines[:count]
+
+    def close(self) -> None:
+        """Write what waits and let others record into the folder; raises DatasetError."""
+        try:
+            self.write()
+        finally:
+            self._release()
 
     @contextmanager
     def _as_dataset_errors(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 NOTES = 'kbr_notes.txt'
 WITHOUT_POSES = 'its poses are unknown'
-"""Note of a run whose images have odometry poses in their names, for want of others."""
+"""Note of a run of an earlier recorder, whose images have odometry poses in their names."""
 
 
 @contextmanager

@@ -125,6 +125,14 @@ def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Odomet
     return read_poses(path, parse, skipped)
 
 
+def format_pose(stamp_ns: int, pose: FloatArray) -> str:
+    """Write a pose (3,) as a line that `read_track` reads, with its end; the height is zero."""
+    x, y, heading = pose
+    z, w = math.sin(heading / 2), math.cos(heading / 2)
+    seconds, nanoseconds = divmod(stamp_ns, 10**9)
+    return f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}\n'
+
+
 def read_poses(
     path: Path, parse: Callable[[list[str]], tuple[int, FloatArray]], skipped: Skipped
 ) -> OdometryTrack:

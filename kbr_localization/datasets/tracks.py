@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 LONGEST_GAP_NS = 10**9
 FARTHEST_GAP_M = 0.3
 """Between reference poses further apart than both of these, nothing is interpolated."""
+LONGEST_CARRY_NS = 2 * 10**9
+"""Odometry moves a reference pose no longer, nor across a gap in it that is longer."""
 MAX_SPEED, MAX_TURN_RATE = 3.0, 10.0
 """m/s and rad/s that few robots in buildings exceed."""
 SLACK = 0.5
@@ -48,8 +50,8 @@ def make_run(
     Return a run of the images within the span of an odometry, which is freed of its jumps.
 
     `images`: frames without odometry. Of those of one stamp the first counts; what is left out is
-    counted in `skipped`. `reference`: the known poses, where they are a track, and the images have
-    none. `made`: the odometry was made from them. Raises DatasetError when no image is left.
+    counted in `skipped`. `reference`: the known poses, where they are a track, for images that
+    have none. `made`: the odometry was made from them. Raises DatasetError when no image is left.
     """
     track, jumps = (odometry, ()) if made else without_jumps(odometry)
     lacking = 'true poses' if made else 'odometry'
@@ -62,10 +64,12 @@ def make_run(
     kept = np.flatnonzero(first & covered)
     if not kept.size:
         raise DatasetError(not_covered(name, stamps, track, lacking))
-    frames = []
+    frames, recorded = [], None if made else track
     for place, pose in zip(kept, track.at(stamps[kept]), strict=True):
         frame = ordered[place]
-        known = known_pose(reference, frame.stamp_ns) if reference else frame.reference
+        known = frame.reference
+        if known is None and reference is not None:
+            known = known_pose(reference, frame.stamp_ns, recorded)
         frames.append(replace(frame, odometry=pose, reference=known))
     run = Dataset(name, track, skipped, frames)
     # a copy of a run has the notes of the run already
@@ -93,23 +97,47 @@ def outside_fixes(dataset: Dataset) -> str:
     metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))
     return (
         f'no image of {dataset.name} has a known pose: reference poses come every {seconds:.1f} s '
-        f'and {metres:.1f} m, and between two that are more than {LONGEST_GAP_NS * 1e-9:g} s and '
-        f'{FARTHEST_GAP_M:g} m apart nothing is interpolated: record them more often'
+        f'and {metres:.1f} m, expected one within {LONGEST_CARRY_NS * 1e-9:g} s of an image, with '
+        'odometry from one to the other: record them more often'
     )
 
 
-def known_pose(track: OdometryTrack, stamp_ns: int) -> FloatArray | None:
-    """Pose (3,) of the true poses of a run at a stamp, None outside of them and in their gaps."""
-    stamps, poses = track.stamps_ns, track.poses
-    if not stamps[0] <= stamp_ns <= stamps[-1]:
+def known_pose(
+    reference: OdometryTrack, stamp_ns: int, odometry: OdometryTrack | None = None
+) -> FloatArray | None:
+    """
+    Pose (3,) at a stamp by the known poses of a run; None where no known pose is near.
+
+    The recorded `odometry`, free of jumps, moves the nearest one. Where it cannot, poses that are
+    at most `LONGEST_GAP_NS` or `FARTHEST_GAP_M` apart are interpolated.
+    """
+    stamps, poses = reference.stamps_ns, reference.poses
+    around = np.searchsorted(stamps, stamp_ns, 'right') - 1, np.searchsorted(stamps, stamp_ns)
+    before, after = np.clip(around, 0, len(stamps) - 1)
+    if stamps[before] == stamp_ns:
+        return np.asarray(poses[before])
+    for near in sorted((before, after), key=lambda index: abs(stamps[index] - stamp_ns)):
+        motion = None if odometry is None else _motion(odometry, int(stamps[near]), stamp_ns)
+        if motion is not None:
+            return se2.compose(poses[near], motion)
+    is_between = stamps[before] <= stamp_ns <= stamps[after]
+    is_soon = stamps[after] - stamps[before] <= LONGEST_GAP_NS
+    is_near = np.hypot(*(poses[after] - poses[before])[:2]) <= FARTHEST_GAP_M
+    return reference.at(stamp_ns) if is_between and (is_soon or is_near) else None
+
+
+def _motion(odometry: OdometryTrack, from_ns: int, to_ns: int) -> FloatArray | None:
+    """Increment (3,) from one stamp to another; None over a long time, a gap or a reset."""
+    start, end = sorted((from_ns, to_ns))
+    stamps = odometry.stamps_ns
+    if end - start > LONGEST_CARRY_NS or start < stamps[0] or end > stamps[-1]:
         return None
-    after = int(np.searchsorted(stamps, stamp_ns))
-    if stamps[after] != stamp_ns:
-        gap_ns = stamps[after] - stamps[after - 1]
-        gap_m = np.hypot(*(poses[after] - poses[after - 1])[:2])
-        if gap_ns > LONGEST_GAP_NS and gap_m > FARTHEST_GAP_M:
-            return None
-    return track.at(stamp_ns)
+    first = int(np.searchsorted(stamps, start, side='right')) - 1
+    passed = stamps[first : int(np.searchsorted(stamps, end)) + 1]  # noqa: E203
+    has_gap = np.diff(passed).max(initial=0) > LONGEST_CARRY_NS
+    if has_gap or np.isin(passed[1:], odometry.resets_ns).any():
+        return None
+    return se2.between(odometry.at(from_ns), odometry.at(to_ns))
 
 
 def continues(

@@ -4,11 +4,10 @@ import csv
 import dataclasses
 import io
 import logging
-import math
 from pathlib import Path
 
 from kbr_localization.datasets.frame import Skipped
-from kbr_localization.datasets.tables import read_track
+from kbr_localization.datasets.tables import format_pose, read_track
 from kbr_localization.errors import EvaluationError
 from kbr_localization.files import new_file, read_text, write_text
 from kbr_localization.trajectory import Trajectory
@@ -29,14 +28,8 @@ def write_tum(path: str | Path, trajectory: Trajectory) -> None:
 
 
 def _tum_text(trajectory: Trajectory) -> str:
-    lines = ['# seconds x y z qx qy qz qw']
-    for stamp, (x, y, heading) in zip(
-        trajectory.stamps_ns.tolist(), trajectory.poses.tolist(), strict=True
-    ):
-        seconds, nanoseconds = divmod(stamp, 10**9)
-        z, w = math.sin(heading / 2), math.cos(heading / 2)
-        lines.append(f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}')
-    return '\n'.join([*lines, ''])
+    lines = map(format_pose, trajectory.stamps_ns.tolist(), trajectory.poses)
+    return ''.join(['# seconds x y z qx qy qz qw\n', *lines])
 
 
 def read_tum(path: str | Path) -> Trajectory:

@@ -22,6 +22,8 @@ WAKE_SECONDS = 0.2
 """How long a node or a worker may take to notice that it shall stop."""
 MAX_GAP_NS = 2 * SECOND
 """No interpolation between samples that are further apart."""
+AHEAD_NS = 2 * SECOND
+"""By which a given pose may be newer than odometry of the same clock that is a little late."""
 
 Stamped = tuple[int, se2.FloatArray]
 """A stamp in nanoseconds and a pose (3,)."""
@@ -46,13 +48,12 @@ class Added(enum.Enum):
 
 
 class Coverage(enum.Enum):
-    """Whether the odometry, and a recorder's poses, cover an image's stamp."""
+    """Whether the odometry covers an image's stamp."""
 
     READY = 'ready'
     EARLY = 'ahead of the odometry'
     LATE = 'older than the odometry buffer'
     GAP = 'in an odometry gap'
-    UNPLACED = 'no pose near enough in time'
 
 
 class OdometryBuffer:

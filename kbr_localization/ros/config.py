@@ -167,11 +167,10 @@ class RecorderConfig(InputConfig):
     out: str = parameter('', 'run folder to write; an existing run is continued')
     spacing_distance: float = parameter(0.2, 'metres between recorded images', 0.0, 100.0)
     spacing_angle: float = parameter(0.2, 'radians between recorded images', 0.0, 7.0)
-    max_pose_age: float = parameter(2.0, 'seconds from an image to the nearest pose', 0.01, 100.0)
     max_position_sd: float = parameter(0.5, 'largest sd of x or y of a pose, metres', 0.0)
     label: str = parameter('unknown', "the place's name, written with every image")
     jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
-    image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
+    image_queue: int = parameter(60, 'images that may wait for their odometry', 1, 200)
     pose_type: str = parameter(
         'pose_with_covariance',
         'messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; none: '

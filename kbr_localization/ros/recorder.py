@@ -1,16 +1,14 @@
 """
 The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
 
-The pose of an image is the odometry at its stamp, moved by the transform from the odometry frame
-to the map that the nearest pose message says. So poses that come seldom, as from AMCL, do as well
-as frequent ones of a motion capture system.
+It writes images, odometry and poses as they come, each by its stamp; the reader of the run places
+the images. So poses that come seldom, as from AMCL, do as well as frequent ones of a motion
+capture system.
 """
 
-import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 import math
-from operator import itemgetter
 import sys
 import time
 from typing import Any
@@ -19,21 +17,21 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.configuration import fields_of
-from kbr_localization.datasets.cold import ColdRecording
+from kbr_localization.datasets.cold import ColdRecording, format_odometry, ODOMETRY, POSES
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
+from kbr_localization.datasets.tables import format_pose
 from kbr_localization.datasets.tracks import FEWEST
 from kbr_localization.errors import ConfigurationError, DatasetError, KbrError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros import conversions, diagnostics
 from kbr_localization.ros.buffers import (
     Added,
-    Coverage,
+    AHEAD_NS,
     Feed,
     ImageQueue,
     OdometryBuffer,
     QueuedImage,
-    SECOND,
     Stamped,
 )
 from kbr_localization.ros.config import RecorderConfig
@@ -60,13 +58,12 @@ class RecordingSession(Feed):
     """
     Images, odometry and poses on their way to a run. Thread-safe except `work`.
 
-    `encode` gives the JPEG or PNG files of an image. `trouble`: what kept the session from writing
-    last time. `poses_dropped` counts by reason. With `pose_type` none images are recorded by the
-    odometry alone; raises DatasetError for a run of the other kind.
+    `trouble`: what kept the session from writing last time. `poses_dropped` counts by reason.
+    `pose`: the last one (3,) that came, or None.
 
-    The newest odometry sample is not used before one continues it: a stamp from the future is
-    found out only by the samples after it. On the disk it would keep these out until that time
-    has come, and images would be placed by it.
+    Stamps of odometry and of poses increase in the run: a reader would mix what goes back. The
+    newest odometry sample is not written before one continues it: a stamp from the future is found
+    out only by the samples after it, and would keep these out until that time has come.
     """
 
     def __init__(
@@ -74,40 +71,36 @@ class RecordingSession(Feed):
         recording: ColdRecording,
         config: RecorderConfig,
         log: Callable[[str, str], None],
-        encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
-        self._longest_ns = round(config.max_pose_age * SECOND)
         # every image may be one too many, none is more urgent than another
         queue = ImageQueue(config.image_queue, config.image_queue)
-        super().__init__(OdometryBuffer(20 * SECOND + 2 * self._longest_ns), queue, log)
-        self.config, self._recording, self._encode = config, recording, encode
-        self._needs_poses = config.pose_type != 'none'
-        recording.set_poses(known=self._needs_poses)
-        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._unwritten, self._poses, self._at_end = list[Stamped](), list[Stamped](), False
+        super().__init__(OdometryBuffer(), queue, log)
+        self.config, self._recording = config, recording
+        self._odometry_ns = self._pose_ns = recording.last_odometry_ns
+        self._last: se2.FloatArray | None = None
+        self.pose: se2.FloatArray | None = None
         self.poses_dropped, self.trouble = Counter[str](), ''
         self._placed = time.monotonic()
-
-    @property
-    def recorded(self) -> int:
-        """Images in the run."""
-        return self._recording.count
 
     def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         most = self.config.max_position_sd
-        if position_sd <= most:
-            with self.news:
-                bisect.insort(self._poses, (stamp_ns, pose), key=itemgetter(0))
-                del self._poses[:-500]
-                self.news.notify()
+        with self.news:
+            newest_ns = max((newest_ns for newest_ns, _ in self.buffer.newest(1)), default=0)
+        if position_sd > most:
+            reason = 'too uncertain'
+            why = f'its standard deviation is {position_sd:.2f} m, expected at most '
+            why += f'max_position_sd, {most:g} m'
+        elif not self._pose_ns <= stamp_ns <= newest_ns + AHEAD_NS:
+            reason = 'of another time'
+            why = 'it is older than the last one, or ahead of the odometry: compare their clocks'
+        else:
+            if stamp_ns > self._pose_ns:  # SLAM repeats a transform
+                self._recording.add(POSES, format_pose(stamp_ns, pose))
+            self.pose, self._pose_ns = pose, stamp_ns
             return
-        self.poses_dropped['too uncertain'] += 1
-        self._log(
-            'warning',
-            f'pose not used: its standard deviation is {position_sd:.2f} m, expected at most '
-            f'max_position_sd, {most:g} m',
-        )
+        self.poses_dropped[reason] += 1
+        self._log('warning', f'pose not used: {why}')
 
     def stall(self, now: float, images_come: bool) -> str:
         """Say why no image has been recorded for long although they come in, or nothing."""
@@ -115,135 +108,95 @@ class RecordingSession(Feed):
         seconds = now - self._placed
         if seconds <= STALL_SECONDS:
             return ''
-        why = self.dropped + Counter({f'poses {k}': n for k, n in self.poses_dropped.items()})
-        return f'images come in, but none was recorded for {seconds:.0f} s: {format_counts(why)}'
+        why = format_counts(self.dropped)
+        return f'images come in, but none was recorded for {seconds:.0f} s: {why}'
 
     def work(self, timeout: float) -> QueuedImage | None:
-        """Record the next image that is due, waiting at most `timeout` seconds for news."""
+        """Record the next image if it is due, waiting at most `timeout` seconds for news."""
         with self.news:
-            due, unwritten = self._next_due(), self._unwritten
-            if due is None and not unwritten:
+            image = self.queue.take(self.buffer.coverage)
+            if image is None:
                 self.news.wait(timeout)
-                return None
-            self._unwritten = []
+            else:
+                place = self.buffer.at(image.stamp_ns)
+        due = image is not None and self._is_due(image.stamp_ns, place)
         try:
-            if unwritten:
-                self._recording.append_odometry(unwritten)
-                unwritten = []
-            recorded = None if due is None else self._record(*due)
+            self._recording.write()
+            if image is None or not due or not self._record(image):
+                return None
         except DatasetError as error:
-            with self.news:
-                # of an hour, at most
-                self._unwritten = [*unwritten, *self._unwritten][-100_000:]
-            if due is not None:
-                self.count('could not be written')
+            self.count('could not be written', due)
             self.trouble = str(error)
             self._log('error', self.trouble)
             return None
-        if self.trouble and recorded is not None:
+        self._last, self._placed = place, time.monotonic()
+        if self.trouble:
             self.trouble = ''
             self._log('info', 'recording goes on')
-        return recorded
+        return image
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, in which an image was lost."""
         self.count('internal error')
 
     def close(self) -> None:
-        """Record the images that have all they need, count the others, write what is left."""
-        with self.news:
-            self._keep(self.buffer.newest(1))
-        self._at_end, waiting = True, -1
+        """Record the images that have odometry, count the others, write what is left."""
+        self._keep(self.buffer.newest(1))
+        waiting = -1
         while waiting != len(self.queue):
             waiting = len(self.queue)
             self.work(0.0)
-        self.queue.clear('still without odometry or pose at the end')
-        try:
-            self._recording.append_odometry(self._unwritten)
-        finally:
-            self._recording.close()
+        self.queue.clear('still without odometry at the end')
+        self._recording.close()
 
     def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
         if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
-            self._log('warning', f'{outcome.value} in the odometry: waiting for new poses')
+            self._log('warning', f'{outcome.value} in the odometry')
             self.queue.clear('before a jump')
-            self._poses = []
+            self._last = None
         self._keep(self.buffer.newest(FEWEST + 1)[:-1])
 
     def _keep(self, samples: Sequence[Stamped]) -> None:
         """Let samples be written unless the run has newer ones."""
-        for sample in samples:
-            if sample[0] > self._written_ns:
-                self._written_ns = sample[0]
-                self._unwritten.append(sample)
+        for stamp_ns, pose in samples:
+            if stamp_ns > self._odometry_ns:
+                self._odometry_ns = stamp_ns
+                self._recording.add(ODOMETRY, format_odometry(stamp_ns, pose))
 
-    @property
-    def _settled_ns(self) -> int:
-        """Stamp up to which odometry may be used."""
-        newest = self.buffer.newest(2)
-        settled = newest if self._at_end else newest[:-1]
-        return settled[-1][0] if settled else -1
-
-    def _odometry(self, stamp_ns: int) -> Coverage:
-        """Say whether the settled odometry covers a stamp, will, or never."""
-        state = self.buffer.coverage(stamp_ns)
-        early = state is not Coverage.LATE and stamp_ns > self._settled_ns
-        return Coverage.EARLY if early else state
-
-    def _nearest_pose(self, stamp_ns: int) -> Stamped | None:
-        """Find the nearest pose message that settled odometry covers; None without one near."""
-        after = bisect.bisect_left(self._poses, stamp_ns, key=itemgetter(0))
-        around = self._poses[max(after - 1, 0) : after + 1]  # noqa: E203
-        usable = [one for one in around if self._odometry(one[0]) is Coverage.READY]
-        nearest = min(usable, key=lambda one: abs(one[0] - stamp_ns), default=None)
-        if nearest is None or abs(nearest[0] - stamp_ns) > self._longest_ns:
-            return None
-        return nearest
-
-    def _coverage(self, stamp_ns: int) -> Coverage:
-        """Say whether odometry and poses cover a stamp; cheap, as all waiting images ask."""
-        state = self._odometry(stamp_ns)
-        if state is not Coverage.READY or not self._needs_poses or self._nearest_pose(stamp_ns):
-            return state
-        late = self._settled_ns - stamp_ns > self._longest_ns
-        return Coverage.UNPLACED if late else Coverage.EARLY
-
-    def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
-        """Take the next image, with its pose (3,), that is far enough from the last one."""
-        image, last = self.queue.take(self._coverage), self._recording.last_image
-        if image is None:
-            return None
-        pose, nearest = self.buffer.at(image.stamp_ns), self._nearest_pose(image.stamp_ns)
-        if nearest is not None:  # else it is recorded by the odometry alone
-            pose = se2.compose(nearest[1], se2.between(self.buffer.at(nearest[0]), pose))
-        if last is None or last.pose is None:
-            return image, pose
-        if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
+    def _is_due(self, stamp_ns: int, place: se2.FloatArray) -> bool:
+        """Whether an image is newer than the run, and by odometry (3,) far from its last one."""
+        end_ns = self._recording.last_image_ns
+        if stamp_ns // 1000 <= end_ns // 1000:
             self.count('not newer than the run')
             self._log(
                 'warning',
-                f'image of {image.stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
-                f'{last.stamp_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
+                f'image of {stamp_ns * 1e-9:.3f} s is older than the run, which ends at '
+                f'{end_ns * 1e-9:.3f} s: record into a new folder, or set the clock',
             )
-            return None
-        distance, angle = se2.magnitude(se2.between(last.pose, pose))
+            return False
+        if self._last is None:
+            return True
+        distance, angle = se2.magnitude(se2.between(self._last, place))
         # a camera that sends just at the spacing must not lose every other image to rounding
         far = distance >= 0.99 * self.config.spacing_distance
         if far or angle >= 0.99 * self.config.spacing_angle:
-            return image, pose
+            return True
         self._placed = time.monotonic()
-        return None
+        return False
 
-    def _record(self, image: QueuedImage, pose: se2.FloatArray) -> QueuedImage | None:
+    def _record(self, image: QueuedImage) -> bool:
+        load, name = image.load, f'at {image.stamp_ns * 1e-9:.3f} s'
+        sources: tuple[Any, ...] = load.sources if isinstance(load, LazyImages) else (load,)
         try:
-            encoded = self._encode(image)
+            if None in sources:
+                raise DatasetError('a camera has no image at that moment: expected one of each')
+            encoded = [encoded_bytes(one, name, self.config.jpeg_quality) for one in sources]
         except DatasetError as error:
             self.count('broken image')
             self._log('warning', f'image not recorded: {error}')
-            return None
-        self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
-        self._placed = time.monotonic()
-        return image
+            return False
+        self._recording.append_image(image.stamp_ns, encoded, self.config.label)
+        return True
 
 
 class RecorderNode(ParameterNode):
@@ -259,7 +212,7 @@ class RecorderNode(ParameterNode):
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(expanded(self.config.out), *cameras)
-        self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
+        self.session = RecordingSession(self._recording, self.config, self._log)
         self._listener = TransformListener(self, self.config, self._log)
         self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
         self._used_links: dict[str, int] = {}
@@ -281,7 +234,7 @@ class RecorderNode(ParameterNode):
             self.session.close()
         finally:
             self.get_logger().info(
-                f'{self.config.out}: {self.session.recorded} images, dropped: '
+                f'{self.config.out}: {self._recording.count} images, dropped: '
                 f'{format_counts(self._inputs.dropped)}; poses dropped: '
                 f'{format_counts(self.session.poses_dropped)}'
             )
@@ -341,22 +294,12 @@ class RecorderNode(ParameterNode):
             return
         self.session.add_pose(stamp_ns, pose, deviation)
 
-    def _encode(self, image: QueuedImage) -> list[bytes]:
-        """JPEG or PNG files, one for each camera; raises DatasetError where one has no image."""
-        load = image.load
-        sources: tuple[Any, ...] = load.sources if isinstance(load, LazyImages) else (load,)
-        if None in sources:
-            raise DatasetError('a camera has no image at that moment: expected one of each')
-        quality = self.config.jpeg_quality
-        return [encoded_bytes(source, source.name, quality) for source in sources]
-
     def _show(self, image: QueuedImage) -> None:
-        last = self._recording.last_image
-        if last is None or last.pose is None:
+        if self.session.pose is None:
             return
         self._path.header.frame_id = self.config.global_frame_id
         self._path.header.stamp = conversions.ns_to_stamp(image.stamp_ns)
-        self._path.poses.append(conversions.pose_to_message(last.pose))
+        self._path.poses.append(conversions.pose_to_message(self.session.pose))
         self._path_publisher.publish(self._path)
 
     def _report(self) -> list[DiagnosticStatus]:
@@ -368,11 +311,11 @@ class RecorderNode(ParameterNode):
         hints, stall = diagnostics.diagnose(self._inputs, awaits), session.stall(now, images_come)
         for line in filter(None, [*hints, stall]):
             self._log('warning', line)
-        text = f'{session.recorded} images recorded'
+        text = f'{self._recording.count} images recorded'
         bad = diagnostics.ERROR if session.trouble else diagnostics.WARN
         level = bad if session.trouble or stall else diagnostics.OK
         told = session.trouble or (f'{text}, but: {stall}' if stall else text)
-        values = {'images': session.recorded, 'folder': config.out}
+        values = {'images': self._recording.count, 'folder': config.out}
         poses = {f'poses dropped: {why}': n for why, n in session.poses_dropped.items()}
         return [
             diagnostics.status(self, 'recording', level, told, values),

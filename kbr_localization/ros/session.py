@@ -11,6 +11,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.buffers import (
     Added,
+    AHEAD_NS,
     Coverage,
     Feed,
     ImageQueue,
@@ -21,9 +22,6 @@ from kbr_localization.ros.buffers import (
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.saved_pose import SavedPose
 import numpy as np
-
-AHEAD_NS = 2 * SECOND
-"""By which a given pose may be newer than odometry of the same clock that is a little late."""
 
 
 @dataclass(frozen=True)

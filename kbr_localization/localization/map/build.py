@@ -231,7 +231,11 @@ def _tracks(
         odometry, poses, stamps_ns = (posed[n][own] for n in ('odometry', 'poses', 'stamps_ns'))
         if fault := run_faults(dataset.name, stamps_ns, odometry, poses):
             LOG.warning('%s', fault)
-        delay = measure_delay(dataset.odometry, stamps_ns, poses)
+        # those of the images may be moved by the odometry itself
+        fixes = dataset.fixes
+        assert fixes is not None
+        some = np.s_[:: max(1, len(fixes.stamps_ns) // len(stamps_ns))]
+        delay = measure_delay(dataset.odometry, fixes.stamps_ns[some], fixes.poses[some])
         if delay is not None and is_late(delay):
             side = 'behind' if delay[0] > 0.0 else 'ahead of'
             LOG.warning(_LATE, dataset.name, abs(delay[0]), delay[1], side)
