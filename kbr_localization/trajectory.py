@@ -5,6 +5,7 @@ from decimal import Decimal, InvalidOperation
 
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
+from numpy.typing import NDArray
 
 LATEST_S = 2**33
 """Upper bound of a stamp in seconds (the year 2242), so that nanoseconds fit 64 bits."""
@@ -15,21 +16,21 @@ class Trajectory:
     """
     Stamped poses with what the localizer said about them.
 
-    `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. `covariances`: (n, 3, 3) or
-    None. `confidences`: (n,) or None. `statuses`: n words or empty, `reasons`: the numbers behind
-    each, by name, or empty. `updated`: (n,) bool or None. `seconds`: (n,) processor time of each
-    frame or None. `skipped`: frames left out, by reason. `last_error`: what was wrong with the
-    last image that could not be used.
+    `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. Each of the following is empty
+    where it is unknown. `covariances`: (n, 3, 3). `confidences`: (n,). `statuses`: n words,
+    `reasons`: the numbers behind each, by name. `updated`: (n,) bool. `seconds`: (n,) processor
+    time of each frame. `skipped`: frames left out, by reason. `last_error`: what was wrong with
+    the last image that could not be used.
     """
 
     stamps_ns: StampArray
     poses: FloatArray
-    covariances: FloatArray | None = None
-    confidences: FloatArray | None = None
+    covariances: FloatArray = field(default_factory=lambda: np.zeros((0, 3, 3)))
+    confidences: FloatArray = field(default_factory=lambda: np.zeros(0))
     statuses: tuple[str, ...] = ()
     reasons: tuple[dict[str, float], ...] = ()
-    updated: np.ndarray | None = None
-    seconds: FloatArray | None = None
+    updated: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    seconds: FloatArray = field(default_factory=lambda: np.zeros(0))
     skipped: dict[str, int] = field(default_factory=dict)
     last_error: str = ''
 

@@ -161,7 +161,6 @@ def run_task(
                 '--sizes, or leave it out of --methods'
             ) from error
         summary = complete_metrics(run_errors(reference_trajectory(run), trajectory))
-        assert trajectory.seconds is not None and trajectory.updated is not None
         # and reading and describing the images that the localizer asked for
         describing = float(np.mean(trajectory.updated)) * run.seconds_per_image
         summary['ms_per_frame'] = 1000.0 * (float(np.mean(trajectory.seconds)) + describing)

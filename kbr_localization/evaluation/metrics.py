@@ -44,7 +44,7 @@ class RunErrors:
     Mahalanobis distances under the stated covariance (2 and 1 degrees of freedom), NaN where
     the estimate states none or owns that it is not localized. `stated_m`: standard deviation of
     the position, the root of the trace of its covariance, NaN likewise. `said`: which frames were
-    called localized, or None where the trajectory has no statuses.
+    called localized, empty where the trajectory has no statuses.
     """
 
     stamps_ns: StampArray
@@ -55,7 +55,7 @@ class RunErrors:
     position_surprise: FloatArray
     heading_surprise: FloatArray
     stated_m: FloatArray
-    said: NDArray[np.bool_] | None = None
+    said: NDArray[np.bool_]
 
     @property
     def lost(self) -> NDArray[np.bool_]:
@@ -88,7 +88,7 @@ def run_errors(
     difference[answered] = trajectory.poses[estimate[answered]] - reference.poses[answered]
     difference[answered, 2] = se2.wrap_angle(difference[answered, 2])
     surprise, heading_surprise, deviation = np.full((3, len(reference)), np.nan)
-    if trajectory.covariances is not None:
+    if len(trajectory.covariances):
         covariance = trajectory.covariances[estimate]
         variance = np.diagonal(covariance, axis1=1, axis2=2)
         known = answered & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
@@ -99,7 +99,7 @@ def run_errors(
         offset = difference[known, :2, np.newaxis]
         squares = offset * np.linalg.solve(covariance[known, :2, :2], offset)
         surprise[known] = squares.sum(axis=(1, 2))
-    said = np.array([status == 'localized' for status in trajectory.statuses])
+    said = np.array([status == 'localized' for status in trajectory.statuses], dtype=bool)
     return RunErrors(
         stamps_ns=reference.stamps_ns,
         travel_m=se2.travelled(reference.poses),
@@ -109,7 +109,7 @@ def run_errors(
         position_surprise=surprise,
         heading_surprise=heading_surprise,
         stated_m=deviation,
-        said=answered & said[estimate] if said.size else None,
+        said=answered & said[estimate] if said.size else said,
     )
 
 
@@ -137,7 +137,7 @@ def run_metrics(errors: RunErrors) -> Metrics:
         inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
         metrics[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
     seconds, below = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9, below_1m_from(errors)
-    said = np.zeros(0, dtype=bool) if errors.said is None else errors.said
+    said = errors.said
     localized = int(said.argmax()) if said.any() else None
     for name, frame in (('localized', localized), ('below_1m', below)):
         metrics[f'{name}_after_m'] = None if frame is None else float(errors.travel_m[frame])
@@ -184,7 +184,7 @@ def _finite(value: np.floating) -> float | None:
 
 
 def associate(
-    frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float = TOLERANCE_S
+    frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float
 ) -> NDArray[np.int64]:
     """Index of the estimate nearest in time to each frame, which serves it alone; else -1."""
     found = np.full(frame_stamps_ns.size, -1, dtype=np.int64)

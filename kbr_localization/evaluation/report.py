@@ -71,11 +71,7 @@ class RunRecord:
 
 
 def record_run(
-    kernel_map: KernelMap,
-    dataset: Dataset,
-    method: str = 'kbr',
-    init: str = 'global',
-    seed: int = 0,
+    kernel_map: KernelMap, dataset: Dataset, method: str = 'kbr', init: str = 'global'
 ) -> RunRecord:
     """Localize a run and keep what happened; raises what `localize` raises."""
     beliefs: list[FloatArray] = []
@@ -83,7 +79,7 @@ def record_run(
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
         beliefs.append(localizer.particles(60))
 
-    trajectory = localize(kernel_map, dataset, method, init, seed, observe)
+    trajectory = localize(kernel_map, dataset, method, init, observe=observe)
     reference = reference_trajectory(dataset)
     errors = run_errors(reference, trajectory) if len(reference) else None
     worst = [] if errors is None else _worst(errors, trajectory)
@@ -141,7 +137,6 @@ def run_data(record: RunRecord) -> dict[str, Any]:
     if len(record.reference):
         layers.append(_layer('path', record.reference.poses, 'truth', 'known poses', 7))
     metrics = {} if record.errors is None else run_metrics(record.errors)
-    assert trajectory.seconds is not None
     milliseconds = 1000.0 * trajectory.seconds
     noise, odometry = vars(kernel_map.motion_noise), kernel_map.calibration.described()
     return {
@@ -198,7 +193,6 @@ def _layer(
 
 def _frame_data(record: RunRecord) -> dict[str, Any]:
     trajectory, count = record.trajectory, len(record.trajectory)
-    assert trajectory.covariances is not None and trajectory.updated is not None
     position, heading, truth = (np.full((count, *shape), np.nan) for shape in ((), (), (3,)))
     if record.errors is not None:
         known = np.isin(trajectory.stamps_ns, record.errors.stamps_ns)
@@ -355,8 +349,7 @@ def write_recording(path: str | Path, record: RunRecord) -> None:
             belief = record.beliefs[number][:, :2] * flip
             stream.log('plan/belief', rr.Points2D(belief, colors=[violet], radii=0.06))
             series = {f'diagnostics/{key}': x for key, x in trajectory.reasons[number].items()}
-            if trajectory.confidences is not None:
-                series['confidence'] = trajectory.confidences[number]
+            series['confidence'] = trajectory.confidences[number]
             if errors is not None and stamp in known:
                 series['error/position_m'] = errors.position_m[known[stamp]]
                 series['error/heading_deg'] = errors.heading_deg[known[stamp]]

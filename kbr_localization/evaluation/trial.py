@@ -162,7 +162,7 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
 
 def _summary(record: RunRecord, mapped: Dataset, of_drive: float | None, known: bool) -> Values:
     test, trajectory, errors = record.dataset, record.trajectory, record.errors
-    assert errors is not None and errors.said is not None and trajectory.seconds is not None
+    assert errors is not None
     milliseconds = 1000.0 * trajectory.seconds
     slowest = float(np.quantile(milliseconds, 0.95, method='higher'))
     again = _shown(record.reference.poses, record.kernel_map.poses)
@@ -234,7 +234,7 @@ def _measure(image: NDArray[np.uint8]) -> tuple[float, float, float, float]:
 def _advice(record: RunRecord) -> Iterator[Advice]:
     """Name ways that lack a pass, and where the test was wrong or not localized."""
     errors, tested, mapped = record.errors, record.reference.poses, record.kernel_map.poses
-    assert errors is not None and errors.said is not None
+    assert errors is not None
     said, steps = errors.said, np.append(0.0, np.diff(se2.travelled(mapped)))
     # the ways there and back lie side by side
     one_way = ~_shown(mapped + np.array([0.0, 0.0, np.pi]), mapped, 2.0)

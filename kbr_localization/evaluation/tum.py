@@ -100,8 +100,6 @@ def read_detailed(path: Path) -> Trajectory:
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
     """Write a trajectory of `localize` and its details; after an error both are what they were."""
     t = trajectory
-    assert t.covariances is not None and t.confidences is not None
-    assert t.updated is not None and t.seconds is not None
     with new_file(path) as tum, new_file(details_path(path)) as details:
         tum.write_text(_tum_text(t), encoding='utf-8')
         with details.open('w', newline='', encoding='utf-8') as file:
