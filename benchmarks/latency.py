@@ -18,7 +18,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.tour import own_domain
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.resources import profile_variable, shared_file
+from kbr_localization.resources import fast_dds_profile
 from kbr_localization.ros import conversions
 from kbr_localization.ros.running import ros_context
 from kbr_localization.simulation import RunConfig, write_building
@@ -68,7 +68,7 @@ def main() -> None:
         *tours, drive = write_building(folder / 'building', runs=RUNS)
         build_map([open_dataset(run) for run in tours], max_images=IMAGES).save(folder / 'map.h5')
         os.environ |= {'ROS_DOMAIN_ID': str(domain), 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'}
-        os.environ.setdefault(profile_variable(), str(shared_file('config/fastdds.xml')))
+        os.environ.update(fast_dds_profile())
         node = start('kbr_localization.ros.node', f'map_file:={folder / "map.h5"}')
         seen = watch(start('kbr_localization.ros.player', f'run:={drive}', 'stamps:=now'))
         status = Path(f'/proc/{node.pid}/status').read_text(encoding='utf-8')

@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 import cv2
+from kbr_localization import __version__
 from kbr_localization.files import write_text
-from kbr_localization.resources import package_version
 import numpy as np
 import scipy
 
@@ -74,7 +74,7 @@ def publish(text: str, section: str, path: Path = PAGE) -> None:
     try:
         version = subprocess.check_output(about, stderr=subprocess.DEVNULL, text=True).strip()
     except (OSError, subprocess.CalledProcessError):  # a copy without git
-        version = f'version {package_version()}'
+        version = f'version {__version__}'
     found[section] = f'{text.strip()}\n\nMeasured with {version}.'
     parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
     write_text(path, '\n'.join([_TITLE, *parts]) + '\n')

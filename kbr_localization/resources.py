@@ -7,8 +7,6 @@ from pathlib import Path
 import sys
 
 PACKAGE = 'kbr_localization'
-PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
-"""Of Fast DDS 3, and of Fast DDS 2."""
 
 
 def describe_missing(module: str | None, what: str = 'this command') -> str:
@@ -34,23 +32,23 @@ def shared_file(relative: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def package_version() -> str:
-    """Return the version of the installed package."""
-    return metadata.version(PACKAGE)
-
-
 def code_state() -> str:
     """Version of the package and a hash of its code, which changes with every commit."""
     package, found = Path(__file__).resolve().parent, hashlib.sha256()
     for path in sorted(package.rglob('*.py')):
         found.update(path.relative_to(package).as_posix().encode())
         found.update(path.read_bytes())
-    return f'{package_version()} {found.hexdigest()[:16]}'
+    return f'{metadata.version(PACKAGE)} {found.hexdigest()[:16]}'
 
 
-def profile_variable() -> str:
-    """Name of the variable in which the installed Fast DDS looks for a profile."""
-    if distribution := os.environ.get('ROS_DISTRO'):
-        return PROFILE_VARIABLES[distribution in ('humble', 'iron', 'jazzy')]  # of Fast DDS 2
+def fast_dds_profile() -> dict[str, str]:
+    """Variable and path of the profile for raw images; empty where the environment names one."""
+    names = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')  # since 3, until 2
+    path = shared_file('config/fastdds.xml')
+    if path is None or any(name in os.environ for name in names):
+        return {}
     # the ROS wheels are named differently since Fast DDS 3
-    return PROFILE_VARIABLES[any(metadata.distributions(name='ros-fastrtps'))]
+    is_2 = any(metadata.distributions(name='ros-fastrtps'))
+    if distribution := os.environ.get('ROS_DISTRO'):
+        is_2 = distribution in ('humble', 'iron', 'jazzy')
+    return {names[is_2]: str(path)}

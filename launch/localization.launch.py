@@ -39,27 +39,19 @@ def generate_launch_description():
 
 def nodes(values):
     """Make the nodes from the arguments' values."""
-    respawn = values['use_respawn'].lower() == 'true'
-    parameters = launching.parameters(values, NodeConfig, [*OVERRIDES, 'use_sim_time'])
-    node = launching.package_node(
-        'localization', values, parameters, ['image', 'odom'], respawn=respawn, respawn_delay=0.2
-    )
     if values['map']:
         yield from map_server_nodes(values)
-    yield launching.ends_with_failure(node, respawn)
     yield Node(
         package='rviz2',
         executable='rviz2',
         arguments=['-d', launching.shared('config/kbr_localization.rviz')],
-        parameters=launching.parameters(
-            {**values, 'params_file': ''}, NodeConfig, ['use_sim_time']
-        ),
+        parameters=launching.parameters({**values, 'params_file': ''}),
         remappings=[*launching.TF_REMAPPINGS, ('odom', values['odom_topic'])],
         namespace=values['namespace'],
         condition=IfCondition(values['rviz']),
     )
     # what may be missing comes first: a node that has started would outlive the failed launch
-    yield node
+    yield from launching.package_node('localization', NodeConfig, values)
 
 
 def map_server_nodes(values):
@@ -70,13 +62,13 @@ def map_server_nodes(values):
             f'map: expected the YAML file of an occupancy grid, got {values["map"]!r}: '
             'give the map of images as map_file'
         )
-    clock, led = ['use_sim_time'], {'autostart': True, 'node_names': ['map_server']}
-    common = {'namespace': values['namespace'], 'output': 'screen'}
+    led, common = ['map_server'], {'namespace': values['namespace'], 'output': 'screen'}
+    without_file = {**values, 'params_file': ''}
     yield Node(
         package='nav2_map_server',
         executable='map_server',
         name='map_server',
-        parameters=launching.parameters(values, NodeConfig, clock, yaml_filename=str(grid)),
+        parameters=launching.parameters(values, yaml_filename=str(grid)),
         remappings=launching.TF_REMAPPINGS,
         **common,
     )
@@ -84,6 +76,6 @@ def map_server_nodes(values):
         package='nav2_lifecycle_manager',
         executable='lifecycle_manager',
         name='lifecycle_manager_localization',
-        parameters=launching.parameters({**values, 'params_file': ''}, NodeConfig, clock, **led),
+        parameters=launching.parameters(without_file, autostart=True, node_names=led),
         **common,
     )

@@ -4,6 +4,8 @@ Record a run for the map: while something knows the pose, or by odometry and cam
 With `pose_type:=none` nobody has to know the pose.
 """
 
+from functools import partial
+
 from kbr_localization.configuration import fields_of
 from kbr_localization.ros import launching
 from kbr_localization.ros.config import RecorderConfig
@@ -12,7 +14,7 @@ from kbr_localization.ros.config import RecorderConfig
 def generate_launch_description():
     """Describe the recorder node; every parameter of it is an argument."""
     return launching.describe(
-        nodes,
+        partial(launching.package_node, 'recorder', RecorderConfig),
         RecorderConfig,
         **dict.fromkeys(fields_of(RecorderConfig), ''),
         params_file='',
@@ -23,11 +25,3 @@ def generate_launch_description():
         use_sim_time='',
         log_level='info',
     )
-
-
-def nodes(values):
-    """Make the node from the arguments' values."""
-    overrides = [*fields_of(RecorderConfig), 'use_sim_time']
-    parameters = launching.parameters(values, RecorderConfig, overrides)
-    node = launching.package_node('recorder', values, parameters, ['image', 'odom', 'pose'])
-    return [launching.ends_with_failure(node), node]

@@ -5,8 +5,6 @@ from kbr_localization.ros.config import PlayerConfig
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 
-OVERRIDES = ('run', 'rate', 'loop', 'image_transport', 'cameras')
-
 
 def generate_launch_description():
     """Describe the player and the localization that listens to it."""
@@ -34,6 +32,5 @@ def generate_launch_description():
 def nodes(values):
     """Make the player from the arguments' values."""
     at_end = Shutdown() if values['exit_at_end'].lower() == 'true' else None
-    parameters = launching.parameters(values, PlayerConfig, OVERRIDES)
-    node = launching.package_node('player', values, parameters, ['image', 'odom'], on_exit=at_end)
-    return [launching.ends_with_failure(node), node]
+    without_clock = {**values, 'use_sim_time': ''}  # it sends the clock
+    return launching.package_node('player', PlayerConfig, without_clock, on_exit=at_end)

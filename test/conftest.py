@@ -46,10 +46,10 @@ def pytest_report_header(config):
 @pytest.fixture
 def ros(tmp_path):
     from kbr_localization.demo.tour import own_domain
-    from kbr_localization.resources import profile_variable, shared_file
+    from kbr_localization.resources import fast_dds_profile
     from ros_helpers import RosWorld
 
-    os.environ[profile_variable()] = str(shared_file('config/fastdds.xml'))
+    os.environ.update(fast_dds_profile())
     with own_domain() as domain:
         world = RosWorld(tmp_path, domain)
         yield world

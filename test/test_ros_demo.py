@@ -40,7 +40,7 @@ def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     run = open_dataset(runs[1])
     (tmp_path / 'map.h5').write_text('no map')
     with pytest.raises(RosError, match=r'the node failed: see .*node\.log'):
-        tour.localize_over_ros(tmp_path / 'map.h5', run, tmp_path, 5.0)
+        tour.localize_over_ros(tmp_path, run, 5.0)
     assert 'map.h5' in (tmp_path / 'node.log').read_text()
 
 
@@ -54,7 +54,7 @@ from kbr_localization.progress import shown_by
 folder = Path(sys.argv[1])
 run = open_dataset(folder / 'run')
 with shown_by(lambda what, done, total: print('plays')):
-    tour.localize_over_ros(folder / 'map.h5', run, folder, 0.05)
+    tour.localize_over_ros(folder, run, 0.05)
 """
 
 

@@ -10,7 +10,7 @@ from kbr_localization.cli.map_commands import save_map
 from kbr_localization.cli.options import Format, Init, MapFile, Out, Reading, reads_runs, Run
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
-from kbr_localization.resources import profile_variable, shared_file
+from kbr_localization.resources import fast_dds_profile
 from kbr_localization.workers import open_workers
 import typer
 
@@ -412,9 +412,7 @@ def play(
     reading: Reading,
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
-    # without the shipped profile Fast DDS loses raw images
-    if profile := shared_file('config/fastdds.xml'):
-        os.environ.setdefault(profile_variable(), str(profile))
+    os.environ.update(fast_dds_profile())
     from kbr_localization.ros import player
     from kbr_localization.ros.config import PlayerConfig
 

@@ -24,16 +24,15 @@ from kbr_localization.evaluation.report import record_run, run_data, write_page
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.resources import profile_variable, shared_file
+from kbr_localization.resources import fast_dds_profile
 from kbr_localization.ros import conversions
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.ros.player import Player
+from kbr_localization.ros.running import ros_context
 from kbr_localization.simulation import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-import rclpy
-from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
@@ -78,7 +77,7 @@ def take_tour(
     kernel_map = with_statistics(build_map([open_dataset(run) for run in training]))
     kernel_map.save(folder / 'map.h5')
     dataset = open_dataset(test)
-    answers = {NODE: localize_over_ros(folder / 'map.h5', dataset, folder, rate)}
+    answers = {NODE: localize_over_ros(folder, dataset, rate)}
     write_tum(folder / 'trajectory.tum', answers[NODE])
     for method, name in BASELINES.items():
         init = 'reference' if method == 'dead-reckoning' else 'global'
@@ -105,22 +104,19 @@ def own_domain() -> Iterator[int]:
     raise RosError(f'all {len(DOMAINS)} DDS domains are taken: end the processes that use them')
 
 
-def localize_over_ros(map_file: Path, dataset: Dataset, logs: Path, rate: float) -> Trajectory:
-    """Play a run to the localization node, whose output goes to `logs`; collect its poses."""
-    log = logs / 'node.log'
+def localize_over_ros(folder: Path, dataset: Dataset, rate: float) -> Trajectory:
+    """Play a run to a node on `map.h5` of a folder, which gets its log; collect its poses."""
+    log = folder / 'node.log'
     with ExitStack() as stack:
         os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-        # without the profile raw images get lost
-        os.environ.setdefault(profile_variable(), str(shared_file('config/fastdds.xml') or ''))
-        domain, context = os.environ.get('ROS_DOMAIN_ID'), Context()
-        domain = domain or str(stack.enter_context(own_domain()))
-        rclpy.init(args=[], context=context, domain_id=int(domain))
-        stack.callback(rclpy.try_shutdown, context=context)
-        observer, executor = _Observer(context), SingleThreadedExecutor(context=context)
+        os.environ.update(fast_dds_profile())
+        domain = os.environ.get('ROS_DOMAIN_ID') or str(stack.enter_context(own_domain()))
+        stack.enter_context(ros_context([], int(domain)))
+        observer, executor = _Observer(), SingleThreadedExecutor()
         stack.callback(observer.destroy_node)
         # no pose that an earlier run saved
-        given = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': logs / 'last_pose'}
-        node = stack.enter_context(_node_process(given, log, domain))
+        files = {'map_file': folder / 'map.h5', 'pose_file': folder / 'last_pose'}
+        node = stack.enter_context(_node_process({**files, 'use_sim_time': True}, log, domain))
 
         def look_at_node() -> None:
             if node.poll() is not None:
@@ -133,30 +129,24 @@ def localize_over_ros(map_file: Path, dataset: Dataset, logs: Path, rate: float)
             executor.spin_once(timeout_sec=0.1)
             if time.monotonic() > deadline:
                 raise RosError(f'no node after {START_S:.0f} s: see {log}')
-        config = PlayerConfig(rate=rate)
-        Player(observer, dataset, config, threading.Event()).play()
+        Player(observer, dataset, PlayerConfig(rate=rate), threading.Event()).play()
         # until every frame has its pose, or none comes any more
         executor.add_node(observer)
         while len(observer.poses) < len(dataset) and time.monotonic() - observer.last < 5.0:
             executor.spin_once(timeout_sec=0.1)
     if not observer.poses:
         raise RosError(f'the node published no pose: see {log}')
-    stamps = sorted(observer.poses)
-    found = zip(*(observer.poses[stamp] for stamp in stamps), strict=True)
-    poses, covariances, statuses = found
-    return Trajectory(
-        np.array(stamps, dtype=np.int64),
-        np.array(poses),
-        covariances=np.array(covariances),
-        statuses=statuses,
-    )
+    stamps, found = zip(*sorted(observer.poses.items()), strict=True)
+    poses, covariances, statuses = zip(*found, strict=True)
+    stated = np.array(covariances)
+    return Trajectory(np.array(stamps), np.array(poses), stated, statuses=statuses)
 
 
 class _Observer(Node):
     """Poses of `amcl_pose` by stamp, each with the last status on /diagnostics."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__('observer', context=context)
+    def __init__(self) -> None:
+        super().__init__('observer')
         self.poses: dict[int, tuple[np.ndarray, np.ndarray, str]] = {}
         self.status, self.last = 'not localized', time.monotonic()
         kind = PoseWithCovarianceStamped

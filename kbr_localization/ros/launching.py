@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kbr_localization.configuration import fields_of
+from kbr_localization.configuration import Config, fields_of
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.files import expanded
-from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
+from kbr_localization.resources import fast_dds_profile, PACKAGE, shared_file
 from launch import actions, LaunchContext, LaunchDescription
 from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
@@ -58,9 +57,7 @@ def describe(
         actions.DeclareLaunchArgument(name, default_value=default, description=texts[name])
         for name, default in defaults.items()
     ]
-    if not any(name in os.environ for name in PROFILE_VARIABLES):
-        profile = shared('config/fastdds.xml')
-        described.append(actions.SetEnvironmentVariable(profile_variable(), profile))
+    described += [actions.SetEnvironmentVariable(*each) for each in fast_dds_profile().items()]
     return LaunchDescription([*described, actions.OpaqueFunction(function=run)])
 
 
@@ -72,54 +69,53 @@ def shared(relative: str) -> str:
     return str(path)
 
 
-def package_node(
-    name: str, values: Values, parameters: list[Any], topics: Sequence[str], **options: Any
-) -> Node:
-    """Node of this package; `topics`: those that an argument renames, such as image_topic."""
-    renamed = [(topic, values[f'{topic}_topic']) for topic in topics]
+def package_node(name: str, config_class: Any, values: Values, **options: Any) -> list[Any]:
+    """
+    Describe a node of this package, and that `ros2 launch` ends with exit code 1 when it fails.
+
+    An argument <topic>_topic renames a topic. With `use_respawn` only bad input (2) is a failure.
+    """
+    suffix, respawn = '_topic', values.get('use_respawn', '').lower() == 'true'
+    renamed = [(n.removesuffix(suffix), to) for n, to in values.items() if n.endswith(suffix)]
     image = values['image_topic'].removesuffix('/compressed')
-    return Node(
+    node = Node(
         package=PACKAGE,
         executable=f'{name}_node',
         name=name,
         namespace=values['namespace'],
-        parameters=parameters,
+        parameters=parameters(values, config_class),
         remappings=[*TF_REMAPPINGS, *renamed, ('image/compressed', f'{image}/compressed')],
         arguments=['--ros-args', '--log-level', values['log_level']],
         output='screen',
+        respawn=respawn,
+        respawn_delay=0.2,
         **options,
     )
-
-
-def parameters(
-    values: Values, config_class: Any, overrides: Iterable[str], **fixed: Any
-) -> list[Any]:
-    """
-    Parameters of a node: `params_file`, then arguments, then what is `fixed`.
-
-    `overrides`: arguments that are parameters of the same name, where they are not empty.
-    """
-    defaults = {name: field.default for name, field in fields_of(config_class).items()}
-    given: dict[str, Any] = {}
-    for name in overrides:
-        default, text = defaults.get(name, False), values[name]  # use_sim_time is no field
-        if text and isinstance(default, tuple):
-            given[name] = ParameterValue(text.split(','), value_type=list[str])
-        elif text:
-            given[name] = ParameterValue(LaunchConfiguration(name), value_type=type(default))
-    path = values.get('params_file')
-    if path and not expanded(path).is_file():
-        raise ConfigurationError(f'params_file: expected a YAML file, got {path!r}, which is none')
-    file = [ParameterFile(expanded(path), allow_substs=True)] if path else []
-    return [*file, *([given | fixed] if given or fixed else [])]
-
-
-def ends_with_failure(node: Node, respawn: bool = False) -> actions.RegisterEventHandler:
-    """End `ros2 launch` with exit code 1 when a node fails; with `respawn` for bad input (2)."""
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
         failed = event.returncode == 2 if respawn else event.returncode != 0
         if failed and not context.is_shutdown:
             raise RosError(f'{event.process_name} ended with exit code {event.returncode}')
 
-    return actions.RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))
+    return [actions.RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit)), node]
+
+
+def parameters(values: Values, config_class: Any = Config, **fixed: Any) -> list[Any]:
+    """
+    Parameters of a node: `params_file`, then arguments, then what is `fixed`.
+
+    Arguments that are not empty set `use_sim_time`, and fields of the class with their name.
+    """
+    defaults = {name: field.default for name, field in fields_of(config_class).items()}
+    given: dict[str, Any] = {}
+    for name, default in {'use_sim_time': False, **defaults}.items():
+        text = values.get(name)
+        if text and isinstance(default, tuple):
+            given[name] = ParameterValue(text.split(','), value_type=list[str])
+        elif text:
+            given[name] = ParameterValue(LaunchConfiguration(name), value_type=type(default))
+    path = values['params_file']
+    if path and not expanded(path).is_file():
+        raise ConfigurationError(f'params_file: expected a YAML file, got {path!r}, which is none')
+    file = [ParameterFile(expanded(path), allow_substs=True)] if path else []
+    return [*file, *([given | fixed] if given or fixed else [])]

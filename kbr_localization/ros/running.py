@@ -25,11 +25,11 @@ SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 @contextmanager
-def ros_context(args: list[str] | None = None) -> Iterator[None]:
+def ros_context(args: list[str] | None = None, domain: int | None = None) -> Iterator[None]:
     """Initialize rclpy, without its signal handlers; raises RosError for wrong ROS arguments."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
-        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+        rclpy.init(args=args, domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
     except (UnicodeError, RuntimeError) as error:
         text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
         raise RosError(f'the ROS arguments are not right: {text}') from error
