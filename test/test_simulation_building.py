@@ -15,6 +15,7 @@ import pytest
 
 PLAN = office(22.5, np.random.default_rng(3))
 FLAT = Light(gradient=0.0, noise=0.0)
+USUAL = RobotCamera().mounted(320, 240)
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +44,7 @@ def test_rays_end_where_small_steps_meet_the_wall():
 
 
 def test_turning_to_the_left_moves_the_picture_to_the_right(building):
-    camera, angle = building.camera, 0.2
+    camera, angle = USUAL, 0.2
     columns = camera.width // 2 + np.arange(-8, 8)
     left, changes = columns - round(camera.focal * np.tan(angle)), []
     for pose in poses_on_ways(building.plan, 5, np.random.default_rng(2)):
@@ -96,15 +97,14 @@ def test_people_hide_what_is_behind_them_and_walls_hide_people(building):
     changed = np.abs(seen - empty) > 25
     assert 0.02 < changed.mean() < 0.6
     columns = np.flatnonzero(changed.mean(axis=0) > 0.3)
-    assert abs(columns.mean() - (building.camera.width - 1) / 2) < 10
+    assert abs(columns.mean() - (USUAL.width - 1) / 2) < 10
     for hidden in (b + 4.0 * way, a - 1.0 * way):
         image = building.render(pose, FLAT, people=[(sprite, hidden)])
         np.testing.assert_array_equal(image, empty)
 
 
-def test_the_mount_moves_the_horizon_and_the_view_the_focal_length(building):
-    camera = building.camera
-    down = RobotCamera(pitch=0.05).mounted(camera)
-    assert down.horizon == pytest.approx(camera.horizon - camera.focal * np.tan(0.05))
-    assert RobotCamera(height=1.3).mounted(camera).mount == 1.3
-    assert RobotCamera(view=90.0).mounted(camera).focal == pytest.approx(camera.width / 2)
+def test_the_mount_moves_the_horizon_and_the_view_the_focal_length():
+    down = RobotCamera(pitch=0.05).mounted(320, 240)
+    assert down.horizon == pytest.approx(USUAL.horizon - USUAL.focal * np.tan(0.05))
+    assert RobotCamera(height=1.3).mounted(320, 240).mount == 1.3
+    assert RobotCamera(view=90.0).mounted(320, 240).focal == pytest.approx(160.0)

@@ -7,7 +7,6 @@ the ground at equal ones (a mip-map). Looking up is then one cv2.remap of the wh
 """
 
 from dataclasses import dataclass
-import math
 from typing import Any
 
 import cv2
@@ -46,7 +45,7 @@ class Camera:
     width: int
     height: int
     focal: float
-    mount: float = 1.0
+    mount: float
     tilt: float = 0.0
 
     @property
@@ -75,11 +74,6 @@ class View:
     wall: NDArray[np.int64]
     along: FloatArray
     plane: FloatArray
-
-
-def focal_length(width: int, view: float) -> float:
-    """Return the focal length in pixels of images `width` pixels and `view` degrees wide."""
-    return width / 2 / math.tan(math.radians(view) / 2)
 
 
 def axes(pose: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,21 +1,21 @@
 """A robot that drives through a rendered building: its camera, its way, and its odometry."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 import math
 
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
-from kbr_localization.simulation.renderer import Camera, focal_length
+from kbr_localization.simulation.renderer import Camera
 import numpy as np
 
 RATE = 20  # poses per second of a drive, as COLD's odometry has
 STEP_NS = 10**9 // RATE
 REST = 10  # poses at rest before and after a drive
 FINE = 0.02  # metres between the points of a path that is followed
-VIEW = 68.9  # degrees from left to right of a building's images
+VIEW = 68.9  # degrees from left to right of the usual camera's images
 SPEED, WANDER = 0.8, 0.1  # metres per second at most, and of deviation from the middle of the way
 LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
@@ -27,7 +27,7 @@ class RobotCamera:
     height: float = 1.0  # metres above the floor
     pitch: float = 0.0  # radians, positive looks down
     yaw: float = 0.0  # radians to the left of straight ahead
-    view: float = 0.0  # horizontal field of view, degrees; 0 is the building's
+    view: float = VIEW  # horizontal field of view, degrees
     vignetting: float = 0.0  # fraction of the light that corners lose
     blur: float = 0.0  # standard deviation, pixels of an image 640 wide
     gain: float = 1.0  # factor on the brightness
@@ -35,12 +35,11 @@ class RobotCamera:
     noise: float = 1.0  # factor on the sensor noise
     flicker: float = 0.0  # relative spread of the exposure from image to image
 
-    def mounted(self, camera: Camera, shake: float = 0.0) -> Camera:
-        """Return a building's camera as mounted on this robot, `shake` pixels out of level."""
-        focal = focal_length(camera.width, self.view) if self.view else camera.focal
+    def mounted(self, width: int, height: int, shake: float = 0.0) -> Camera:
+        """Return the camera of images of a size in pixels, `shake` pixels out of level."""
+        focal = width / 2 / math.tan(math.radians(self.view) / 2)
         # looking down moves the horizon up in the image
-        tilt = shake - focal * math.tan(self.pitch)
-        return replace(camera, focal=focal, mount=self.height, tilt=tilt)
+        return Camera(width, height, focal, self.height, shake - focal * math.tan(self.pitch))
 
 
 @dataclass(frozen=True)

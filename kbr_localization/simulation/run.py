@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 import functools
-import json
 import math
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from kbr_localization.datasets.cold import DRAWN, write_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.odometry_noise import reported_track
 from kbr_localization.datasets.run_folder import new_folder
+from kbr_localization.files import json_text, write_text
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan, office
@@ -27,7 +27,7 @@ from kbr_localization.simulation.light import (
     shade,
     vignette,
 )
-from kbr_localization.simulation.renderer import Atlas, Camera, cast, focal_length
+from kbr_localization.simulation.renderer import Atlas, cast
 from kbr_localization.simulation.robot import (
     follow,
     RATE,
@@ -35,7 +35,6 @@ from kbr_localization.simulation.robot import (
     RobotCamera,
     SPEED,
     STEP_NS,
-    VIEW,
 )
 from kbr_localization.simulation.sprites import crowd, furnish, furniture, Item, person, put
 from kbr_localization.simulation.textures import Style
@@ -71,7 +70,6 @@ class SyntheticBuilding:
         self.characters = [person(rng) for _ in range(6)]
         pieces = [furniture(rng) for _ in range(8)]
         self._furniture = furnish(self.plan, pieces, config.furniture, rng)
-        self.camera = Camera(width, height, focal_length(width, VIEW))
         self._noise = rng.normal(size=(height + 64, width + 64)).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
 
@@ -91,8 +89,8 @@ class SyntheticBuilding:
         radians turned during the exposure. `eye`: of the camera, whose yaw is in the pose.
         """
         atlas, grid, falloff = self._scene(light)
-        eye = eye or RobotCamera()
-        camera = eye.mounted(self.camera, 0.0 if rng is None else rng.normal(0, 1.5))
+        eye, shake = eye or RobotCamera(), 0.0 if rng is None else rng.normal(0, 1.5)
+        camera = eye.mounted(self.config.width, self.config.height, shake)
         view = cast(self.plan.walls, camera, pose)
         image = self._atlas.picture(atlas, view)
         items = [*self._furniture, *people]
@@ -118,7 +116,7 @@ class SyntheticBuilding:
     def _light_up(self, light: Light) -> tuple[Pixels, FloatGrid, FloatGrid]:
         """Lit textures, brightness of the plan's cells, and falloff over the image."""
         grid = light_grid(self.plan, light)
-        falloff = vignette((self.camera.height, self.camera.width), light)
+        falloff = vignette((self.config.height, self.config.width), light)
         return self._atlas.lit(light, grid), grid, falloff
 
 
@@ -235,6 +233,5 @@ def write_building(
             frames = tracked(f'render {run.name}', run)
             write_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run.config), 'building': asdict(config)}
-            text = json.dumps(described, indent=2) + '\n'
-            (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
+            write_text(folder / run.name / DRAWN, json_text(described, indent=2) + '\n')
     return [Path(out) / run.name for run in runs]
