@@ -13,7 +13,6 @@ from kbr_localization.evaluation.report import (
     map_data,
     record_run,
     run_data,
-    script_json,
     write_page,
 )
 from kbr_localization.localization.map.build import build_map
@@ -85,26 +84,34 @@ def test_other_pages_open_without_an_error(kernel_map, tmp_path):
     assert 'closures that contradict the others' in document
 
 
-def test_no_text_of_a_run_gets_out_of_the_data():
+def data_of(page):
+    """Return the text of a page's element of data, and what it holds."""
+    written = page.read_text().partition('id="data">')[2].partition('</script>\n<script>')[0]
+    return written, json.loads(written)
+
+
+def test_no_text_of_a_run_gets_out_of_the_data(tmp_path):
     text = '</script><!--<script>&\u2028'
-    written = script_json({'title': text})
+    write_page(tmp_path / 'report.html', {'title': text})
+    written, data = data_of(tmp_path / 'report.html')
     assert '</' not in written and '<!' not in written and '\u2028' not in written
-    assert json.loads(written) == {'title': text}
+    assert data['title'] == text
 
 
-def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
+def test_the_worst_frames_are_apart_from_each_other(kernel_map, record, tmp_path):
     moved = dataclasses.replace(kernel_map, poses=kernel_map.poses + np.array([3.0, 0.0, 0.0]))
     record = record_run(moved, record.dataset)
     errors = record.errors.position_m[list(record.worst)]
     assert list(errors) == sorted(errors, reverse=True)
     assert np.diff(np.sort(record.worst)).min() >= 5
-    data = json.loads(script_json(run_data(record)))
+    write_page(tmp_path / 'report.html', run_data(record))
+    _, data = data_of(tmp_path / 'report.html')
     assert set(data['pairs']) == {str(number) for number in record.pairs}
     assert data['pairs']['0']['frame'].startswith('data:image/jpeg;base64,')
     assert data['frames']['error_m'][record.worst[0]] == max(data['frames']['error_m'])
 
 
-def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
+def test_the_page_has_the_numbers_of_each_frame_in_its_units(record, tmp_path):
     count = len(record.trajectory)
     covariances = np.tile(np.diag([0.04, 0.09, 0.01]), (count, 1, 1))
     covariances[3] = np.diag([9999.0] * 3)
@@ -124,7 +131,8 @@ def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
             beliefs=(np.array([[1.0, 2.0, 3.0]]),) * count,
         )
     )
-    data = json.loads(script_json(data))
+    write_page(tmp_path / 'report.html', data)
+    _, data = data_of(tmp_path / 'report.html')
     frames = data['frames']
     assert frames['error_m'] == [None, *[0.5] * (count - 1)]
     assert frames['error_deg'] == [None, *[10.0] * (count - 1)]

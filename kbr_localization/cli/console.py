@@ -11,14 +11,15 @@ from kbr_localization.files import json_text
 from kbr_localization.progress import printable
 
 
-def note(message: str) -> None:
-    """Print one line on stderr."""
-    print(f'kbr: {printable(message)}', file=sys.stderr)
+def note(*messages: str) -> None:
+    """Print each message as one line on stderr."""
+    for message in messages:
+        print(f'kbr: {printable(message)}', file=sys.stderr)
 
 
-def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
-    """Print what was left out of a run, and what was wrong with the last image."""
-    if skipped:
+def note_skipped(*runs: Mapping[str, int], last_error: str = '') -> None:
+    """Print what was left out of each run, and what was wrong with the last image."""
+    for skipped in filter(None, runs):
         note('skipped: ' + ', '.join(f'{n} x {reason}' for reason, n in skipped.items()))
     if last_error:
         note(f'the last image that was left out: {last_error}')

@@ -44,7 +44,6 @@ def build(
     reading: Reading,
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
-    from kbr_localization.localization.filter.wrong_places import with_statistics
     from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.run_checks import frames_apart
     from kbr_localization.localization.mapping.build import map_from_odometry
@@ -61,16 +60,13 @@ def build(
         parts = (datasets, vision, given, max_images, seed)
         if poses is Poses.KNOWN:
             kernel_map = build_map(*parts)
-            notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
+            console.note(*(f'warning: {line}' for line in frames_apart(kernel_map)))
         else:
             mapped = map_from_odometry(*parts, base=pose_frame is PoseFrame.BASE)
-            kernel_map, notes = mapped.kernel_map, list(mapped.notes)
-        kernel_map = with_statistics(kernel_map)
-    for note in notes:
-        console.note(note)
-    for dataset in datasets:
-        console.note_skipped(dataset.skipped)
-    save_map(kernel_map, out)
+            kernel_map = mapped.kernel_map
+            console.note(*mapped.notes)
+        console.note_skipped(*(dataset.skipped for dataset in datasets))
+        save_map(kernel_map, out)
 
 
 def info(map_file: MapFile, json: options.Json = False) -> None:
@@ -238,8 +234,7 @@ def align(
             )
         ]
     )
-    for line in lines_of(found):
-        console.note(line)
+    console.note(*lines_of(found))
 
 
 def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
@@ -288,8 +283,7 @@ def extend(
         dataset = reading.open_for(kernel_map, map_file, run)
         longer, notes = extend_map(kernel_map, dataset, poses is Poses.KNOWN)
     console.note_skipped(dataset.skipped)
-    for line in notes:
-        console.note(line)
+    console.note(*notes)
     save_map(longer, out)
 
 

@@ -86,8 +86,7 @@ class Reading:
         notes = [', '.join(dataset.sources), *dataset.notes]
         if guess and dataset.others:
             notes.append(f'not used: {", ".join(dataset.others)}')
-        for note in filter(None, notes):
-            console.note(f'{run}: {note}')
+        console.note(*(f'{run}: {note}' for note in notes if note))
         return dataset
 
     def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:

@@ -57,7 +57,7 @@ def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -
     """Print what was left out, how many frames were localized, and why if few were."""
     from kbr_localization.evaluation.trial import contradictions, why_not_localized
 
-    console.note_skipped(trajectory.skipped, trajectory.last_error)
+    console.note_skipped(trajectory.skipped, last_error=trajectory.last_error)
     count, frames = trajectory.statuses.count('localized'), len(trajectory)
     console.note(f'{out}: {frames} poses, localized at {count} of them ({count / frames:.0%})')
     for text, _ in contradictions(dataset, trajectory):
@@ -116,14 +116,12 @@ def evaluate(
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
     all thresholds.
     """
-    from kbr_localization.datasets.tracks import outside_fixes
-    from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
+    from kbr_localization.evaluation import run_errors, run_metrics
+    from kbr_localization.evaluation.metrics import required_reference
     from kbr_localization.evaluation.tum import read_detailed
 
     dataset = reading.open(run)
-    estimates, reference = read_detailed(trajectory), reference_trajectory(dataset)
-    if not len(reference) and (why := outside_fixes(dataset)):
-        raise KbrError(why)
+    estimates, reference = read_detailed(trajectory), required_reference(dataset)
     metrics = run_metrics(run_errors(reference, estimates, tolerance))
     if len(reference) < len(dataset):
         unknown = len(dataset) - len(reference)
@@ -218,14 +216,12 @@ def try_(
         if made:
             out.parent.rmdir()
         raise
-    for drive in drives:
-        console.note_skipped(drive.skipped)
-    console.note_skipped(trajectory.skipped, trajectory.last_error)
+    skipped = [each.skipped for each in (*drives, trajectory)]
+    console.note_skipped(*skipped, last_error=trajectory.last_error)
     if not json:
         print(summary['verdict'], flush=True)
     console.note('what would make it better:')
-    for number, text in enumerate(page['advice'], start=1):
-        console.note(f'{number}. {text}')
+    console.note(*(f'{number}. {text}' for number, text in enumerate(page['advice'], start=1)))
     rows = {
         name: value if not isinstance(value, float) else f'{value:.{1 + (unit == "m")}f} {unit}'
         for name, value, unit in page['tiles']
@@ -270,11 +266,11 @@ def compare(
     training = [reading.open(run) for run in train or ()]
     vision, given = options.configurations(settings)
     kernel_map: Any = KernelMap.load(map_file) if map_file else None
-    if map_file is None:
-        tests = [reading.open(run) for run in test]
-    else:
-        tests = [reading.open_for(kernel_map, map_file, run) for run in test]
-    images = sum(map(len, training)) if map_file is None else len(kernel_map)
+    tests = [
+        reading.open_for(kernel_map, map_file, run) if map_file else reading.open(run)
+        for run in test
+    ]
+    images = len(kernel_map) if map_file else sum(map(len, training))
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
     chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
     tasks = comparison.tasks_of(chosen, options.sizes_of(sizes) or usual, trials, images)
@@ -283,8 +279,7 @@ def compare(
             kernel_map = build_map(training, vision, given, None, seed)
         rows = comparison.compare(kernel_map, tests, tasks, out, seed)
     console.show_rows(rows)
-    for dataset in (*training, *tests):
-        console.note_skipped(dataset.skipped)
+    console.note_skipped(*(dataset.skipped for dataset in (*training, *tests)))
     console.note(f'{out / "rows.json"}: the same numbers')
 
 
@@ -317,21 +312,19 @@ def tune(
     console.prepare_output(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     datasets = [reading.open(run) for run in runs]
+    chosen = tuning.TUNED if methods == 'all' else options.split_names('--methods', methods)
     with open_workers(jobs, scheduler), terminal_progress():
         kernel_map, rows = tuning.tune(
             datasets,
             journal,
-            methods=tuning.TUNED
-            if methods == 'all'
-            else options.split_names('--methods', methods),
+            methods=chosen,
             trials=trials,
             sizes=options.sizes_of(sizes),
             vision=vision,
             filter_values=given,
             seed=seed,
         )
-    for dataset in datasets:
-        console.note_skipped(dataset.skipped)
+    console.note_skipped(*(dataset.skipped for dataset in datasets))
     save_map(kernel_map, out)
     if not json:
         rows = [{name: row[name] for name in row if name != 'values'} for row in rows]
@@ -440,12 +433,8 @@ def demo(
 
     with terminal_progress():
         folder, metrics = run_demo(out)
-    console.show_rows(
-        [
-            {'method': name, **{column: values[column] for column in COLUMNS}}
-            for name, values in metrics.items()
-        ]
-    )
+    shown = {name: {column: of[column] for column in COLUMNS} for name, of in metrics.items()}
+    console.show_rows([{'method': name, **row} for name, row in shown.items()])
     console.note(f'{folder}: report.html, trajectory.tum, map.h5, building/')
 
 

@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 import functools
-import hashlib
 import itertools
 import json
 import logging
 from pathlib import Path
-import pickle
 from typing import Any, NamedTuple
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, EvaluationError, LocalizationError
-from kbr_localization.evaluation.journal import run_kept
+from kbr_localization.evaluation.journal import digest, run_kept
 from kbr_localization.evaluation.metrics import (
     Metrics,
     reference_trajectory,
+    required_reference,
     run_errors,
     run_metrics,
     RunErrors,
@@ -27,26 +25,16 @@ from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import method_named
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.resources import code_state
 from kbr_localization.vision import Describer
 import numpy as np
 
 logger = logging.getLogger(__name__)
 
 _MEANS = (
-    'localized_after_s',
-    'localized_after_m',
-    'below_1m_after_s',
-    'below_1m_after_m',
-    'rmse_once_below_1m_m',
-    'position_median_m',
-    'lost_fraction_once_below_1m',
-    'wrong_called_localized',
-    'coverage_2sigma',
-    'sharpness',
-    'ms_per_frame',
-    'position_rmse_m',
-)
+    'localized_after_s', 'localized_after_m', 'below_1m_after_s', 'below_1m_after_m',
+    'rmse_once_below_1m_m', 'position_median_m', 'lost_fraction_once_below_1m',
+    'wrong_called_localized', 'coverage_2sigma', 'sharpness', 'ms_per_frame', 'position_rmse_m',
+)  # fmt: skip
 """Metrics of which a row has the means over the trials."""
 
 
@@ -109,27 +97,18 @@ def tasks_of(methods: Sequence[str], sizes: Sequence[int], trials: int, images: 
 
 
 def compare(
-    kernel_map: KernelMap,
-    test: Sequence[Dataset],
-    tasks: Sequence[Task],
-    out: Path,
-    seed: int = 0,
+    kernel_map: KernelMap, test: Sequence[Dataset], tasks: Sequence[Task], out: Path, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Localize test runs on random parts of a map; `out` keeps the rows, and the trials."""
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:
-        if not len(reference_trajectory(dataset)):
-            raise EvaluationError(
-                outside_fixes(dataset)
-                or f'{dataset.name} has no reference poses: expected test runs with ground truth'
-            )
+        required_reference(dataset)
     out.mkdir(parents=True, exist_ok=True)
     runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
     used = [kernel_map.poses, kernel_map.descriptors[:], vars(kernel_map.filter_config)]
     frames = [(run.name, f.stamp_ns, f.odometry, f.reference) for run in test for f in run]
-    digest = hashlib.sha256(pickle.dumps([*used, kernel_map.baselines, frames])).hexdigest()
-    conditions = [code_state(), digest, seed]
+    conditions = digest(*used, kernel_map.baselines, frames, seed)
     light = replace(kernel_map, thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
     found = run_kept('comparing', out / 'trials.jsonl', conditions, work, tasks)

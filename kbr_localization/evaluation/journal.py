@@ -5,24 +5,30 @@ from contextlib import suppress
 import hashlib
 import json
 from pathlib import Path
+import pickle
 from typing import Any
 
 from kbr_localization.progress import report
+from kbr_localization.resources import code_state
 from kbr_localization.workers import run_tasks, Work
 
 
+def digest(*conditions: Any) -> str:
+    """Hash of the code and of what results depend on."""
+    return hashlib.sha256(pickle.dumps([code_state(), *conditions])).hexdigest()
+
+
 def run_kept(
-    what: str, path: Path, conditions: Any, work: Work, tasks: Sequence[Any]
+    what: str, path: Path, conditions: str, work: Work, tasks: Sequence[Any]
 ) -> list[Any]:
     """
     Do tasks, each once, and append their results to a file of JSON lines.
 
-    A result that the file has of the same task and `conditions` (what all results depend on beside
-    their task) is taken from there. All values are those of JSON. Progress is reported as `what`.
+    A result that the file has of the same task and `conditions` (a `digest` of what all results
+    depend on) is taken from there. All values are those of JSON. Progress is reported as `what`.
     Returns the results in the order of the tasks.
     """
-    digest = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()
-    keys, known = [json.dumps([digest, task]) for task in tasks], dict[str, Any]()
+    keys, known = [json.dumps([conditions, task]) for task in tasks], dict[str, Any]()
     with path.open('a+', encoding='utf-8', errors='replace') as file:
         file.seek(0)
         text = file.read()
@@ -36,7 +42,7 @@ def run_kept(
         before, results = len(keys) - len(missing), run_tasks(work, list(missing.values()))
         for done, (key, result) in enumerate(zip(missing, results, strict=True), before + 1):
             known[key] = result
-            file.write(json.dumps([digest, missing[key], result]) + '\n')
+            file.write(json.dumps([conditions, missing[key], result]) + '\n')
             file.flush()
             report(what, done, len(tasks))
     return [known[key] for key in keys]

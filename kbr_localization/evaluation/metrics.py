@@ -13,6 +13,7 @@ import math
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
+from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import EvaluationError
 from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -67,10 +68,6 @@ def run_errors(
     reference: Trajectory, trajectory: Trajectory, tolerance_s: float = TOLERANCE_S
 ) -> RunErrors:
     """Compare a trajectory with reference poses, associated by stamp; raises EvaluationError."""
-    if not len(reference):
-        raise EvaluationError(
-            'the run has no reference poses: expected a run with ground truth to compare with'
-        )
     estimate = associate(reference.stamps_ns, trajectory.stamps_ns, tolerance_s)
     if (estimate < 0).all():
         (first, last), (begin, end) = (
@@ -208,6 +205,17 @@ def reference_trajectory(dataset: Dataset) -> Trajectory:
     known = [(frame.stamp_ns, frame.reference) for frame in dataset if frame.reference is not None]
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     return Trajectory(stamps, np.array([pose for _, pose in known]).reshape(-1, 3))
+
+
+def required_reference(dataset: Dataset) -> Trajectory:
+    """Collect what `reference_trajectory` does; raises EvaluationError where it is nothing."""
+    reference = reference_trajectory(dataset)
+    if not len(reference):
+        raise EvaluationError(
+            outside_fixes(dataset)
+            or f'{dataset.name} has no reference poses: expected a run with ground truth'
+        )
+    return reference
 
 
 def frame_note(kernel_map: KernelMap, dataset: Dataset) -> str:

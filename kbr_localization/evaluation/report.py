@@ -120,13 +120,10 @@ def write_page(path: str | Path, data: dict[str, Any]) -> None:
     template = resources.files('kbr_localization.evaluation').joinpath('report.html')
     written = datetime.now(timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
     data = {'written': written, 'version': __version__, 'pair_groups': [], 'worst': []} | data
-    write_text(path, template.read_text(encoding='utf-8').replace(PLACE, script_json(data)))
-
-
-def script_json(values: Any) -> str:
-    """JSON that may stand in a script element, which no text inside can end or comment out."""
-    data = json_text(values, digits=6, separators=(',', ':'))
-    return data.replace('</', '<\\/').replace('<!', '\\u003c!')
+    # no text may end or comment out the script element that it stands in
+    text = json_text(data, digits=6, separators=(',', ':'))
+    text = text.replace('</', '<\\/').replace('<!', '\\u003c!')
+    write_text(path, template.read_text(encoding='utf-8').replace(PLACE, text))
 
 
 def run_data(record: RunRecord) -> dict[str, Any]:

@@ -13,13 +13,7 @@ from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, same_place, SAME_PLACE_M
-from kbr_localization.evaluation.report import (
-    best_match,
-    record_run,
-    run_data,
-    RunRecord,
-    tiles,
-)
+from kbr_localization.evaluation.report import best_match, record_run, run_data, RunRecord, tiles
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import contradiction, LOST_M
 from kbr_localization.localization.map.build import build_map, unique_names

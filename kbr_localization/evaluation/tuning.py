@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-import hashlib
 import itertools
 import logging
 import math
 from pathlib import Path
-import pickle
 from typing import Any
 import warnings
 import zlib
@@ -16,7 +14,7 @@ import zlib
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.errors import EvaluationError, KbrError
-from kbr_localization.evaluation.journal import run_kept
+from kbr_localization.evaluation.journal import digest, run_kept
 from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, RunErrors
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.filter.wrong_places import with_statistics
@@ -33,7 +31,6 @@ from kbr_localization.localization.methods.registry import (
 )
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.resources import code_state
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import batches
 import numpy as np
@@ -79,8 +76,7 @@ def tune(
         )
     kernel_map = build_map(datasets, vision, filter_values, None, seed)
     folds = make_folds(kernel_map, datasets, sizes or (MAX_FOLD_IMAGES,), seed)
-    conditions = [code_state(), hashlib.sha256(pickle.dumps(folds)).hexdigest(), seed]
-    work, rows = partial(run_trial, folds, seed), []
+    conditions, work, rows = digest(folds, seed), partial(run_trial, folds, seed), []
     for method in methods:
 
         def score(
