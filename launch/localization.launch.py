@@ -8,15 +8,9 @@ from launch.conditions import IfCondition
 from launch_ros.actions import Node
 
 OVERRIDES = (
-    'map_file',
-    'map_files',
-    'grow_map',
-    'grow_into',
-    'autostart',
-    'method',
-    'image_transport',
-    'image_topics',
-)
+    'map_file', 'map_files', 'grow_map', 'grow_into', 'autostart', 'method',
+    'image_transport', 'image_topics',
+)  # fmt: skip
 
 
 def generate_launch_description():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 import threading
+from unittest.mock import Mock
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
@@ -32,8 +33,9 @@ class Drive:
         self.kernel_map = replace(kernel_map, filter_config=gate)
         self.told, self.answers, self.resets = [], {}, []
         self.log = lambda level, text: self.told.append(text)
-        self.reset, config = lambda: self.resets.append('reset'), NodeConfig(**values)
-        self.session = Session(self.make_tracker, config, self.log, self.reset, start, saved)
+        transforms, config = Mock(), NodeConfig(**values)
+        transforms.forget.side_effect = lambda: self.resets.append('reset')
+        self.session = Session(self.make_tracker, config, self.log, transforms, start, saved)
         self.dropped = lambda: dict(self.session.dropped)
 
     def make_tracker(self):

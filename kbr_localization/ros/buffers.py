@@ -41,11 +41,6 @@ class Added(enum.Enum):
     POSE_JUMP = 'pose jumped'
     RETURNED = 'back on the track'
 
-    @property
-    def leads(self) -> bool:
-        """Whether the sample is now the newest of the track."""
-        return self not in (Added.LATE, Added.NOT_FINITE, Added.SET_ASIDE)
-
 
 class Coverage(enum.Enum):
     """Whether the odometry covers an image's stamp."""
@@ -248,20 +243,20 @@ class Feed:
     ) -> None:
         self.buffer, self.queue, self._log = buffer, queue, log
         self.news, self._ends = threading.Condition(), threading.Event()
-        self._failures, self.odometry_counts = Counter[str](), Counter[str]()
+        self.odometry_counts = Counter[str]()
 
     @property
     def dropped(self) -> Counter[str]:
         """Images that were not used, by reason."""
         with self.news:
-            return self.queue.dropped + self._failures
+            return Counter(self.queue.dropped)
 
     def count(self, reason: str, count: int = 1) -> None:
         """Count images that were not used though the queue gave them."""
         with self.news:
-            self._failures[reason] += count
+            self.queue.dropped[reason] += count
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> None:
         """Take in a raw odometry pose (3,); `anew`: it is the first from another source."""
         with self.news:
             outcome = self.buffer.add(stamp_ns, pose, anew)
@@ -269,7 +264,6 @@ class Feed:
             self._odometry_came(outcome, stamp_ns)
             if len(self.queue):
                 self.news.notify()
-            return outcome
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
         """Take in an image that `load` will decode in the worker."""

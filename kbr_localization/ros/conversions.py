@@ -103,9 +103,7 @@ def transform_message(
 
 def pose_from_transform(message: TransformStamped) -> FloatArray:
     """Pose (3,) of a frame in another one; raises DatasetError as `floor_pose`."""
-    move, pose = message.transform.translation, Pose(orientation=message.transform.rotation)
-    pose.position.x, pose.position.y = move.x, move.y
-    return pose_from_message(pose)
+    return floor_pose(message.transform.translation, message.transform.rotation)
 
 
 def odometry_message(

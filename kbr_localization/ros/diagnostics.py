@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from kbr_localization.localization.localizer import contradiction, PoseEstimate
-from kbr_localization.ros.running import NodeLogger
+from kbr_localization.ros.parameters import ParameterNode
 import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 STALE_SECONDS = 2.0
 """Without a message, after which an input is said to be missing."""
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
-LEVELS = {
-    'localized': OK,
-    'uncertain': WARN,
-    'not localized': ERROR,
-    'not on this map': ERROR,
-}
+LEVELS = {'localized': OK, 'uncertain': WARN, 'not localized': ERROR, 'not on this map': ERROR}
 
 
 @dataclass
@@ -239,9 +234,8 @@ def input_status(
 class Reporter:
     """Diagnostics of an active localization; the log says when there is no pose."""
 
-    def __init__(self, node: Node, localization: Localization, log: NodeLogger) -> None:
-        self._node, self._localization, self._log = node, localization, log
-        self._used = self._refused = 0
+    def __init__(self, node: ParameterNode, localization: Localization) -> None:
+        self._node, self._localization = node, localization
         self._started = time.monotonic()
         self.destroy = StatusPublisher(node, self._report).destroy
 
@@ -256,16 +250,19 @@ class Reporter:
             inputs,
             'one view does not tell where' if lost else '',
             contradiction(stands=inputs.odometry.still > 1.0) if wrong else '',
-            parts.outputs.transforms.rival,
+            parts.transforms.rival,
         )
         missing = self._missing(now)
         # whoever is started together with the node takes as long as it does
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
-            self._log('warning', f'no pose: {missing}')
+            self._node.log('warning', f'no pose: {missing}')
         for hint in hints:
-            self._log('warning', hint)
-        unusable = self._unusable(inputs.image.name)
-        hints += [unusable] if unusable else []  # each kind of image is in the log already
+            self._node.log('warning', hint)
+        unusable, count = '', session.unused
+        if count >= 3:
+            why, name = session.tracker.last_error or 'see the log', inputs.image.name
+            unusable = f'{name}: none of the last {count} images could be used: {why}'
+            hints.append(unusable)  # each kind of image is in the log already
         used = {'images answered': session.answered, 'images used': session.used}
         held, failure = growing.facts(), growing.failure
         text = f'{held["map"]}: {held["images"]} images' + (f', but: {failure}' if failure else '')
@@ -298,15 +295,6 @@ class Reporter:
             return f'{image.name} and {odometry.name} come in, but no image could be used yet'
         age = now - last.image.received
         return f'no image on {image.name} could be used for {age:.0f} s' * (age > STALE_SECONDS)
-
-    def _unusable(self, topic: str) -> str:
-        """Return why three or more images could not be used since the last that could."""
-        session = self._localization.session
-        refused = session.dropped['broken image'] + session.dropped['unusable image']
-        if session.used != self._used:
-            self._used, self._refused = session.used, refused
-        count, why = refused - self._refused, session.tracker.last_error or 'see the log'
-        return f'{topic}: none of the last {count} images could be used: {why}' * (count >= 3)
 
     def _localization_status(self, missing: str) -> DiagnosticStatus:
         """Status of the pose; `missing`: what there is no current pose without."""

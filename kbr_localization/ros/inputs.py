@@ -11,11 +11,11 @@ from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.buffers import Added, Coverage, Feed, OdometryBuffer, SECOND, Stamped
+from kbr_localization.ros.buffers import Coverage, Feed, OdometryBuffer, SECOND, Stamped
 from kbr_localization.ros.config import InputConfig
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
 from kbr_localization.ros.diagnostics import Topic
-from kbr_localization.ros.running import NodeLogger
+from kbr_localization.ros.parameters import ParameterNode
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.node import Node
@@ -75,8 +75,8 @@ class TransformListener:
     nanoseconds (0 of a static one) and the pose (3,). `callbacks` are called after each message.
     """
 
-    def __init__(self, node: Node, config: InputConfig, log: Callable[[str, str], None]) -> None:
-        self._log = log
+    def __init__(self, node: ParameterNode, config: InputConfig) -> None:
+        self._log = node.log
         # as a message has them
         self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
         self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
@@ -131,21 +131,14 @@ class OdometrySource:
     `topic`: facts about where it comes from. `sought`: the transform with it. `frame`: the one
     that it moves. `newest`: its last stamp and pose (3,), `resting`: the first one of that place.
     `unused`: messages that could not be used since the last that could, `why_unused` not.
-    `off_tf`: metres or radians by which TF differs. `on_newest` gets the stamp of each newest
-    pose, and whether the last one was a stray.
+    `off_tf`: metres or radians by which TF differs.
     """
 
     def __init__(
-        self,
-        node: Node,
-        config: InputConfig,
-        session: Feed,
-        log: NodeLogger,
-        listener: TransformListener,
-        on_newest: Callable[[int, bool], None],
+        self, node: ParameterNode, config: InputConfig, session: Feed, listener: TransformListener
     ) -> None:
-        self._node, self._config, self._session, self._log = node, config, session, log
-        self._listener, self._on_newest = listener, on_newest
+        self._node, self._config, self._session = node, config, session
+        self._listener = listener
         self.newest: Stamped | None = None
         self.resting: Stamped | None = None
         self._compared: Stamped | None = None
@@ -169,7 +162,7 @@ class OdometrySource:
         except DatasetError as error:
             self._session.odometry_counts['not usable'] += 1
             self.unused, self.why_unused = self.unused + 1, str(error)
-            self._log('warning', f'odometry not used: {error}')
+            self._node.log('warning', f'odometry not used: {error}')
             return
         self.unused, self.frame = 0, message.child_frame_id.lstrip('/')
         self._add(stamp_ns, pose)
@@ -191,7 +184,7 @@ class OdometrySource:
             return
         anew = changes and self.newest is not None
         if changes:
-            self._log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
+            self._node.log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
             if self.topic.subscription is not None:
                 self._node.destroy_subscription(self.topic.subscription)
             self.topic, self.frame = self._listener.topic(self.sought), frame
@@ -204,9 +197,7 @@ class OdometrySource:
         since_ns, place = self.resting or self.newest
         if stamp_ns <= since_ns or np.abs(se2.between(place, pose)).max() > 0.01:
             self.resting = self.newest
-        outcome = self._session.add_odometry(stamp_ns, pose, anew)
-        if outcome.leads:
-            self._on_newest(stamp_ns, outcome is Added.RETURNED)
+        self._session.add_odometry(stamp_ns, pose, anew)
 
     @property
     def still(self) -> float:
@@ -232,13 +223,7 @@ class Inputs:
     """
 
     def __init__(
-        self,
-        node: Node,
-        config: InputConfig,
-        session: Feed,
-        log: NodeLogger,
-        listener: TransformListener,
-        on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
+        self, node: ParameterNode, config: InputConfig, session: Feed, listener: TransformListener
     ) -> None:
         self._node, self.config, self.session, self.active = node, config, session, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
@@ -255,7 +240,7 @@ class Inputs:
             take, qos = partial(self._take_image, index), qos_profile_sensor_data
             self._images.append(subscribe(node, message_type, name, take, qos))
             self._images[-1].remedy = 'set image_transport'
-        self.odometry = OdometrySource(node, config, session, log, listener, on_odometry)
+        self.odometry = OdometrySource(node, config, session, listener)
 
     def stop(self) -> None:
         """Hand on no more images, nor those that wait for other cameras."""

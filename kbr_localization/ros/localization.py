@@ -13,21 +13,20 @@ from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.diagnostics import Reporter
 from kbr_localization.ros.inputs import Inputs, TransformListener
 from kbr_localization.ros.maps import GrowingMap, MapInUse, read_map
-from kbr_localization.ros.outputs import Outputs
-from kbr_localization.ros.parameters import Settings
-from kbr_localization.ros.running import format_counts, NodeLogger
+from kbr_localization.ros.outputs import Bond, Outputs, TransformBroadcaster
+from kbr_localization.ros.parameters import ParameterNode, Settings
+from kbr_localization.ros.running import format_counts
 from kbr_localization.ros.saved_pose import pose_file, recent_pose, save_pose, SavedPose
 from kbr_localization.ros.session import Answer, GivenPose, Session
 import numpy as np
-from rclpy.node import Node
 
 
 class Localization:
     """Parts of a configured node: made when it is configured, destroyed at cleanup."""
 
-    def __init__(self, node: Node, settings: Settings, log: NodeLogger) -> None:
-        self._node, self.settings, self._log = node, settings, log
-        config = settings.config
+    def __init__(self, node: ParameterNode, settings: Settings) -> None:
+        self._node, self.settings, self._log = node, settings, node.log
+        config, log = settings.config, node.log
         self._pose_file = pose_file(config, node.get_fully_qualified_name())
         self._pose_saved = time.monotonic()
         self._unsaved: SavedPose | None = None
@@ -40,36 +39,36 @@ class Localization:
         if saved is not None and saved.map_id != in_use.map_id:
             log('info', 'saved pose not used: it is of another map')
             saved = None
-        listener = TransformListener(node, config, log)
-        self.outputs = Outputs(node, settings, in_use.kernel_map, listener)
-        transforms, start = self.outputs.transforms, self._start(saved)
-        self.session = Session(
-            self._make_tracker, config, log, transforms.forget, start, saved, transforms.take
-        )
-        self.inputs = Inputs(node, config, self.session, log, listener, transforms.send)
+        listener, start = TransformListener(node, config), self._start(saved)
+        self.transforms = TransformBroadcaster(node, settings, listener)
+        self.outputs = Outputs(node, settings, in_use.kernel_map)
+        self.session = Session(self._make_tracker, config, log, self.transforms, start, saved)
+        self.inputs = Inputs(node, config, self.session, listener)
+        self._bond = Bond(node, config.bond_heartbeat_period)
         self._reporter: Reporter | None = None
 
     def start(self) -> None:
         """Begin to work."""
         if self.settings.config.always_reset_initial_pose:
             self.session.forget_belief()
-        self._reporter = Reporter(self._node, self, self._log)
+        self._reporter = Reporter(self._node, self)
         self.session.start(self._publish)
         self.inputs.active = True
+        if not self.settings.config.autostart:
+            self._bond.start()
 
     def stop(self) -> None:
         """Stop working, keeping the belief; save pose and map."""
+        self._bond.stop()
         self.inputs.stop()
         if self._reporter is None:
             return
         self.session.stop()
-        self.outputs.transforms.forget()
+        self.transforms.forget()
         self._reporter.destroy()
         self._reporter, session = None, self.session
         session.queue.clear('when the node was deactivated')
         session.do_requests()
-        if self.settings.config.save_pose_rate > 0.0 and session.last is not None:
-            self._save_pose(session.last)
         self.background.submit(self._write_pose).result()
         self.background.submit(self.growing.save).result()
         counts = f'images answered: {session.answered}, used: {session.used}'
@@ -94,19 +93,22 @@ class Localization:
         """Go on with another map; for `Session.request`."""
         self.growing = self.growing.followed_by(in_use)
         self.session.begin_on_another_map()
-        self.outputs.transforms.forget()
+        self.transforms.forget()
         self.outputs.show_map(in_use.kernel_map)
 
     def _publish(self, answer: Answer) -> None:
-        session, rate = self.session, self.settings.config.save_pose_rate
+        session, estimate, in_use = self.session, answer.estimate, self.growing.in_use
+        rate = self.settings.config.save_pose_rate
         self.outputs.publish(answer, session.tracker)
         grown = self.growing.look(answer)
         if grown is not None:
             session.follow_map(replace(grown, filter_config=self.settings.filter))
-        if rate > 0.0 and time.monotonic() - self._pose_saved > 1.0 / rate:
-            self._pose_saved = time.monotonic()
-            self._save_pose(answer)
-            self.background.submit(self._write_pose)
+        if rate > 0.0 and estimate.localized:
+            known = (answer.stamp_ns, estimate.pose, estimate.covariance, answer.odometry)
+            self._unsaved = SavedPose(*known, in_use.map_id, in_use.name, estimate.odometry)
+            if time.monotonic() - self._pose_saved > 1.0 / rate:
+                self._pose_saved = time.monotonic()
+                self.background.submit(self._write_pose)
 
     def _make_tracker(self) -> Tracker:
         return self._tracker_on(self.growing.in_use.kernel_map, self.settings.filter)
@@ -116,12 +118,6 @@ class Localization:
         configured = replace(kernel_map, filter_config=filter_config)
         seed = config.random_seed if config.random_seed >= 0 else secrets.randbits(32)
         return Tracker(configured, make_localizer(config.method, configured, seed))
-
-    def _save_pose(self, answer: Answer) -> None:
-        estimate, in_use = answer.estimate, self.growing.in_use
-        if estimate.localized:
-            known = (answer.stamp_ns, estimate.pose, estimate.covariance, answer.odometry)
-            self._unsaved = SavedPose(*known, in_use.map_id, in_use.name, estimate.odometry)
 
     def _write_pose(self) -> None:
         """Write the newest pose that waits for it; in the background, however slow the disk is."""

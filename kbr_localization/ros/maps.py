@@ -109,11 +109,7 @@ class GrowingMap:
     """
 
     def __init__(
-        self,
-        in_use: MapInUse,
-        config: Callable[[], NodeConfig],
-        background: Executor,
-        log: Log,
+        self, in_use: MapInUse, config: Callable[[], NodeConfig], background: Executor, log: Log
     ) -> None:
         self._config, self._background, self._log = config, background, log
         self.in_use, self._written = in_use, len(in_use.kernel_map)

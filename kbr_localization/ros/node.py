@@ -15,9 +15,8 @@ from kbr_localization.ros import conversions
 from kbr_localization.ros.conversions import optional_interface
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import MapInUse
-from kbr_localization.ros.outputs import Bond
 from kbr_localization.ros.parameters import ParameterNode, Settings
-from kbr_localization.ros.running import NodeLogger, run_program, spin
+from kbr_localization.ros.running import program, spin
 from kbr_localization.ros.session import GivenPose, Session
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -52,12 +51,10 @@ class LocalizationNode(ParameterNode, LifecycleNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__('localization', **options)
-        self.log = NodeLogger(self.get_logger())
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)
         self.active = self._loading = False
         self._kept: Callable[[Session], None] | None = None
-        self._bond = Bond(self, self.settings.config.bond_heartbeat_period)
         self._create_services()
         take = self._take_initial_pose
         self.create_subscription(PoseWithCovarianceStamped, 'initialpose', take, 10)
@@ -98,7 +95,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         """Read the map and open the topics."""
         self._lasting = {*self.publishers, *self.subscriptions}
         try:
-            self.localization = Localization(self, self.settings, self.log)
+            self.localization = Localization(self, self.settings)
         except BaseException:
             self._close_topics()  # of several one may be refused when others are open
             raise
@@ -109,19 +106,15 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self._configured().start()
         self.active = True
         self._start_as_kept()
-        if not self.settings.config.autostart:
-            self._bond.start()
 
     @_transition
     def on_deactivate(self) -> None:
         """Stop working, keeping map and belief."""
-        self._bond.stop()
         self.active = False
         self._configured().stop()
 
     def clean_up(self) -> None:
         """Release everything that configuring and activating made."""
-        self._bond.stop()
         self.active = False
         if self.localization is not None:
             self.localization.destroy()
@@ -272,12 +265,9 @@ def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]
     return future
 
 
-def main() -> int:
+@program
+def main() -> None:
     """Run the localization node."""
-    return run_program(_run)
-
-
-def _run() -> None:
     node = LocalizationNode()
     success = TransitionCallbackReturn.SUCCESS
     try:

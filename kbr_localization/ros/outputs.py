@@ -40,9 +40,7 @@ class Outputs:
     last seconds from an image's arrival and from its stamp to its answer.
     """
 
-    def __init__(
-        self, node: Node, settings: Settings, kernel_map: KernelMap, listener: TransformListener
-    ) -> None:
+    def __init__(self, node: Node, settings: Settings, kernel_map: KernelMap) -> None:
         self._node, self._settings = node, settings
         self.processing, self.latency = deque[float](maxlen=300), deque[float](maxlen=300)
         create = node.create_publisher
@@ -54,7 +52,6 @@ class Outputs:
         self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
         match = '~/best_match/compressed'  # as RViz looks for compressed images
         self._best_match = create(CompressedImage, match, qos_profile_sensor_data)
-        self.transforms = TransformBroadcaster(node, settings, listener)
         self.show_map(kernel_map)
 
     def show_map(self, kernel_map: KernelMap) -> None:
@@ -72,8 +69,6 @@ class Outputs:
         )
         for publisher in self._poses:
             publisher.publish(message)
-        if estimate.has_pose:
-            self.transforms.send(answer.stamp_ns)
         now_ns = self._node.get_clock().now().nanoseconds
         self.processing.append(time.monotonic() - answer.image.received)
         self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
@@ -124,10 +119,11 @@ class TransformBroadcaster:
             self._odom_in_map, self._last_ns = None, 0
 
     def take(self, answer: Answer) -> None:
-        """Send an answer's transform from now on."""
+        """Send an answer's transform, also from now on."""
         if answer.estimate.has_pose:
             with self._lock:
                 self._odom_in_map = answer.odom_in_map
+            self.send(answer.stamp_ns)
 
     def send(self, stamp_ns: int, restart: bool = False) -> None:
         """Send the transform from a stamp on, if it is later; `restart`: the last was a stray."""

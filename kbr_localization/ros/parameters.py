@@ -10,6 +10,7 @@ from kbr_localization.configuration import fields_of, from_mapping, Some
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import ChangeableConfig, InitialPose, NodeConfig
+from kbr_localization.ros.running import NodeLogger
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -21,10 +22,15 @@ from rclpy.parameter import Parameter
 
 
 class ParameterNode(Node):
-    """A node that shows values of files and command lines before they are given their types."""
+    """
+    A node that shows values of files and command lines before they are given their types.
+
+    `log`: called with level and text.
+    """
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
+        self.log = NodeLogger(self.get_logger())
 
     def declare_parameters(self, namespace: str, parameters: Any, *rest: Any, **named: Any) -> Any:
         """Declare parameters; one without a value gets its type with its description."""
@@ -98,8 +104,8 @@ def to_ros(value: Any) -> Any:
     return (list(value) or ['']) if isinstance(value, tuple) else value
 
 
-def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
-    """Return given parameters of nav2_amcl that have no effect; raise for a misspelt one."""
+def refuse_misspelt(node: Node, known: Iterable[str]) -> None:
+    """Log given parameters of nav2_amcl that have no effect; raise for a misspelt one."""
     built_in = ('use_sim_time', 'start_type_description_service')
     given = node.get_parameters_by_prefix('')  # Humble has no list_parameters
     unknown = sorted(n for n in given.keys() - set(known) if not n.startswith(built_in))
@@ -112,7 +118,6 @@ def refuse_misspelt(node: Node, known: Iterable[str]) -> list[str]:
     if unknown:
         ignored = ', '.join(unknown)
         node.get_logger().info(f'parameters without a meaning here are ignored: {ignored}')
-    return unknown
 
 
 class Settings:
@@ -121,7 +126,6 @@ class Settings:
 
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
     the map. `on_change`: called after every change, with the filter's parameters before it.
-    `ignored`: given names that the node does not have.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class Settings:
         self._node, self._on_change = node, on_change
         configs = (NodeConfig, KbrConfig, InitialPose)
         names = [config.prefix + name for config in configs for name in fields_of(config)]
-        self.ignored = refuse_misspelt(node, names)
+        refuse_misspelt(node, names)
         self._given = {name for name in fields_of(KbrConfig) if node.has_parameter(name)}
         self.config = declare(node, NodeConfig, changeable=fields_of(ChangeableConfig))
         self.initial_pose = declare(node, InitialPose)

@@ -21,7 +21,7 @@ from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.inputs import listen
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
-from kbr_localization.ros.running import format_counts, ros_context, run_program, stop_at_signals
+from kbr_localization.ros.running import format_counts, program, ros_context, stop_at_signals
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.duration import Duration
@@ -177,12 +177,9 @@ def play(dataset: Dataset, config: PlayerConfig) -> str:
             node.destroy_node()
 
 
-def main() -> int:
+@program
+def main() -> None:
     """Run the player node."""
-    return run_program(_run)
-
-
-def _run() -> None:
     node = ParameterNode('player')
     try:
         config = declare(node, PlayerConfig)

@@ -38,7 +38,7 @@ from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.inputs import Inputs, subscribe, TransformListener
 from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
-from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin
+from kbr_localization.ros.running import format_counts, program, spin
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -208,13 +208,13 @@ class RecorderNode(ParameterNode):
         refuse_misspelt(self, fields_of(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
-        self._log = NodeLogger(self.get_logger())
+        self._log = self.log
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(expanded(self.config.out), *cameras)
         self.session = RecordingSession(self._recording, self.config, self._log)
-        self._listener = TransformListener(self, self.config, self._log)
-        self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
+        self._listener = TransformListener(self, self.config)
+        self._inputs = Inputs(self, self.config, self.session, self._listener)
         self._used_links: dict[str, int] = {}
         self._poses: Any = self._subscribe_to_poses()
         self._inputs.others = [self._poses] if self._poses else []
@@ -323,12 +323,9 @@ class RecorderNode(ParameterNode):
         ]
 
 
-def main() -> int:
+@program
+def main() -> None:
     """Run the recorder node."""
-    return run_program(_run)
-
-
-def _run() -> None:
     node = RecorderNode()
     try:
         spin(node)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 import gc
 import re
 import signal
@@ -55,21 +56,26 @@ def _at_signals(handle: Callable[..., None]) -> None:
             signal.signal(number, handle)
 
 
-def run_program(body: Callable[[], None]) -> int:
-    """Run a node's body; return its exit code: 2 for bad input, with one line on stderr."""
-    # keep imported objects out of garbage collections, which would take 30 ms each
-    gc.freeze()
-    # until the body asks for an event, signals end the start: there is no state to save
-    _at_signals(signal.default_int_handler)
-    try:
-        with ros_context():
-            body()
-    except KeyboardInterrupt:
+def program(body: Callable[[], None]) -> Callable[[], int]:
+    """Make a program of a node's body: it returns 2 for bad input, with one line on stderr."""
+
+    @wraps(body)
+    def run() -> int:
+        # keep imported objects out of garbage collections, which would take 30 ms each
+        gc.freeze()
+        # until the body asks for an event, signals end the start: there is no state to save
+        _at_signals(signal.default_int_handler)
+        try:
+            with ros_context():
+                body()
+        except KeyboardInterrupt:
+            return 0
+        except KbrError as error:
+            print(f'error: {error}', file=sys.stderr)
+            return 2
         return 0
-    except KbrError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+
+    return run
 
 
 def spin(node: Node) -> None:

@@ -1,8 +1,11 @@
 """From messages to answers: odometry, waiting images, the start of the belief; no rclpy."""
 
+from __future__ import annotations
+
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError, LocalizationError, RosError
@@ -22,6 +25,9 @@ from kbr_localization.ros.buffers import (
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.saved_pose import SavedPose
 import numpy as np
+
+if TYPE_CHECKING:
+    from kbr_localization.ros.outputs import TransformBroadcaster
 
 
 @dataclass(frozen=True)
@@ -70,11 +76,11 @@ class Session(Feed):
 
     A belief starts from a pose that was given, from `start`, from `saved`, or, with
     `initialize_globally`, from nothing. `make_tracker`: makes a fresh tracker. `log`: called with
-    level and text. `on_reset`: called when time jumps back or the odometry is reset, `on_answer`:
-    with each answer before which there was no reset. `last`: the last answer of the belief,
-    `answered`: how many had a pose, `used`: how many of them had an image that was compared with
-    the map. Thread-safe: what changes the belief is a request that the worker does before the next
-    image, in order.
+    level and text. `transforms` take each answer and are sent with each odometry sample, until
+    time jumps back or the odometry is reset. `last`: the last answer of the belief, `answered`:
+    how many had a pose, `used`: how many of them had an image that was compared with the map,
+    `unused`: images that could not be used since the last that could. Thread-safe: what changes
+    the belief is a request that the worker does before the next image, in order.
     """
 
     def __init__(
@@ -82,10 +88,9 @@ class Session(Feed):
         make_tracker: Callable[[], Tracker],
         config: NodeConfig,
         log: Callable[[str, str], None],
-        on_reset: Callable[[], None] = lambda: None,
-        start: GivenPose | None = None,
-        saved: SavedPose | None = None,
-        on_answer: Callable[[Answer], None] = lambda answer: None,
+        transforms: TransformBroadcaster,
+        start: GivenPose | None,
+        saved: SavedPose | None,
     ) -> None:
         super().__init__(
             OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
@@ -93,11 +98,10 @@ class Session(Feed):
             log,
         )
         self._make_tracker, self._config = make_tracker, config
-        self._on_reset, self._on_answer = on_reset, on_answer
-        self._start, self._saved = start, saved
+        self._transforms, self._start, self._saved = transforms, start, saved
         self._requests: deque[Callable[[], None]] = deque()
         self._given: GivenPose | None = None
-        self.answered = self.used = 0
+        self.answered = self.used = self.unused = 0
         self.last: Answer | None = None
         self._learnt = saved.learnt.after_a_break() if saved and saved.learnt else None
         self.forget_belief()
@@ -193,7 +197,7 @@ class Session(Feed):
             if answer.resets != self.buffer.resets:
                 self.count('before a reset')  # it came during the update
                 return None
-            self._on_answer(answer)
+            self._transforms.take(answer)
         self.last = answer
         self.answered += answer.is_known
         self.used += answer.estimate.updated
@@ -221,7 +225,9 @@ class Session(Feed):
             self._log('error', str(error))
             self.begin_globally()
             return None
+        self.unused = 0 if estimate.updated else self.unused
         for reason, count in (self.tracker.skipped - skipped).items():
+            self.unused += count
             self.count(reason, count)
             self._log('warning', f'image not used: {self.tracker.last_error}')
         self._learnt = estimate.odometry or self._learnt
@@ -283,8 +289,10 @@ class Session(Feed):
         if outcome is Added.TIME_JUMP:
             self._begin_anew('the odometry jumped back in time', stamp_ns)
         elif outcome is Added.POSE_JUMP:
-            self._on_reset()  # the transform to the old odometry is wrong for the new
+            self._transforms.forget()  # that to the old odometry is wrong for the new
             self._log('warning', 'odometry jumped: taken as reset, without motion')
+        if outcome not in (Added.LATE, Added.NOT_FINITE, Added.SET_ASIDE):
+            self._transforms.send(stamp_ns, restart=outcome is Added.RETURNED)
 
     def _begin_anew(self, reason: str, begun_ns: int | None = None) -> None:
         """Forget all but a pose given for the time that begins at a stamp."""
@@ -296,6 +304,6 @@ class Session(Feed):
             self.forget_belief()
 
         self.queue.clear('before a time jump')
-        self._on_reset()
+        self._transforms.forget()
         self._log('warning', f'{reason}: odometry, images and belief are forgotten')
         self.request(forget)
