@@ -23,11 +23,10 @@ from kbr_localization.evaluation.comparison import describe_run, DescribedRun
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.simulation import (
+from kbr_localization.simulation.robot import random_robot, Robot
+from kbr_localization.simulation.run import (
     BuildingConfig,
     DEMO_RUNS,
-    random_robot,
-    Robot,
     SyntheticBuilding,
     SyntheticRun,
     with_robots,

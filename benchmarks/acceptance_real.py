@@ -13,11 +13,9 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray
-from kbr_localization.simulation import (
+from kbr_localization.simulation.floor_plan import CELL, draw_plan, FloorPlan
+from kbr_localization.simulation.run import (
     BuildingConfig,
-    CELL,
-    draw_plan,
-    FloorPlan,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,

@@ -21,7 +21,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import fast_dds_profile
 from kbr_localization.ros import conversions
 from kbr_localization.ros.running import ros_context
-from kbr_localization.simulation import RunConfig, write_building
+from kbr_localization.simulation.run import RunConfig, write_building
 import numpy as np
 import rclpy
 from rclpy.node import Node

@@ -17,15 +17,15 @@ from typing import Any
 from benchmarks import results
 from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
 from kbr_localization.evaluation.comparison import describe_run
+from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, run_metrics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map
 from kbr_localization.localization.mapping.build import map_described
 from kbr_localization.localization.mapping.odometry_model import watch
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.simulation import random_robot
+from kbr_localization.simulation.robot import random_robot
 import numpy as np
 from threadpoolctl import threadpool_limits
 

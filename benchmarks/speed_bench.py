@@ -21,7 +21,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.simulation import BuildingConfig, RunConfig, write_building
+from kbr_localization.simulation.run import BuildingConfig, RunConfig, write_building
 from kbr_localization.workers import open_workers
 import numpy as np
 from threadpoolctl import threadpool_limits

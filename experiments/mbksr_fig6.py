@@ -20,7 +20,7 @@ from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation.comparison import describe_run, DescribedRun, run_task, Task
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.simulation import (
+from kbr_localization.simulation.run import (
     BuildingConfig,
     RunConfig,
     SyntheticBuilding,

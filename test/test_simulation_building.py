@@ -3,11 +3,11 @@
 import itertools
 
 from kbr_localization import se2
-from kbr_localization.simulation import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.floor_plan import office
 from kbr_localization.simulation.light import Light, LIGHTS
 from kbr_localization.simulation.renderer import Atlas, Camera, cast
 from kbr_localization.simulation.robot import follow, RATE, RobotCamera
+from kbr_localization.simulation.run import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.sprites import crowd
 from kbr_localization.simulation.textures import Style
 import numpy as np

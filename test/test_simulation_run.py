@@ -4,21 +4,20 @@ from dataclasses import replace
 import json
 
 from command import invoke
-from kbr_localization import se2, simulation
+from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack, open_dataset
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_track
 from kbr_localization.errors import DatasetError
-from kbr_localization.simulation import (
+from kbr_localization.simulation import run as rendered
+from kbr_localization.simulation.robot import random_robot, Robot, RobotCamera
+from kbr_localization.simulation.run import (
     BuildingConfig,
-    random_robot,
-    Robot,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
     with_robots,
     write_building,
 )
-from kbr_localization.simulation.robot import RobotCamera
 import numpy as np
 import pytest
 
@@ -104,7 +103,7 @@ def test_a_building_is_written_as_cold_runs_that_say_what_was_drawn(tmp_path):
 
 def test_the_command_draws_the_robot_of_the_test_run_or_of_the_map(tmp_path, monkeypatch):
     short = (RunConfig('mapped', route='tour', frame_rate=0.1), RunConfig('tested', seconds=1.0))
-    monkeypatch.setattr(simulation, 'DEMO_RUNS', short)
+    monkeypatch.setattr(rendered, 'DEMO_RUNS', short)
     result = invoke(
         'synth', tmp_path / 'out', '--small', '--seed', 11, '--robot', 5, '--map-robot', 6
     )

@@ -149,10 +149,7 @@ def _parsed(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict
 
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
-    from kbr_localization.localization.methods.registry import (  # noqa: PLC0415
-        method_named,
-        with_values,
-    )
+    from kbr_localization.localization.methods import registry  # noqa: PLC0415
     from kbr_localization.vision import VisionConfig  # noqa: PLC0415
 
     for name in (setting.partition('=')[0].strip() for setting in settings or ()):
@@ -161,8 +158,8 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
                 f'parameter {name!r}: is fixed in the map, whose images were described with it: '
                 'set it where a map is built'
             )
-    (values,) = _parsed(settings, method_named(method).config)
-    return with_values(method, kernel_map, values)
+    (values,) = _parsed(settings, registry.method_named(method).config)
+    return registry.with_values(method, kernel_map, values)
 
 
 def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:

@@ -116,8 +116,7 @@ def evaluate(
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
     all thresholds.
     """
-    from kbr_localization.evaluation import run_errors, run_metrics
-    from kbr_localization.evaluation.metrics import required_reference
+    from kbr_localization.evaluation.metrics import required_reference, run_errors, run_metrics
     from kbr_localization.evaluation.tum import read_detailed
 
     dataset = reading.open(run)
@@ -148,13 +147,7 @@ def report(
     Trajectory and belief on the map, errors and confidence over time, the worst frames with
     the map images that they were taken for, latency, parameters.
     """
-    from kbr_localization.evaluation.report import (
-        map_data,
-        record_run,
-        run_data,
-        write_page,
-        write_recording,
-    )
+    from kbr_localization.evaluation import report as pages
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     for path in (out, rerun):
@@ -164,7 +157,7 @@ def report(
         of_a_run = (rerun, method, init, settings, reading)
         if of_a_run != (None, 'kbr', Init.GLOBAL, None, Reading()):
             raise KbrError('options of a run: expected RUN after MAP')
-        write_page(out, map_data(KernelMap.load(map_file), map_file.name))
+        pages.write_page(out, pages.map_data(KernelMap.load(map_file), map_file.name))
         console.note(f'{out}: open it in a browser')
         return
     if rerun is not None:
@@ -174,11 +167,11 @@ def report(
     kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
     dataset = reading.open_for(kernel_map, map_file, run)
     with terminal_progress():
-        record = record_run(kernel_map, dataset, method, init.value)
-    write_page(out, run_data(record))
+        record = pages.record_run(kernel_map, dataset, method, init.value)
+    pages.write_page(out, pages.run_data(record))
     _note_localized(out, kernel_map, dataset, record.trajectory)
     if rerun is not None:
-        write_recording(rerun, record)
+        pages.write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
 
 
@@ -347,15 +340,16 @@ def synth(
 
     Two tours for a map and a test run at night; robot.json in each run holds its parameters.
     """
-    from kbr_localization import simulation
+    from kbr_localization.simulation import run as rendered
+    from kbr_localization.simulation.robot import random_robot
 
-    robots = [None if n is None else simulation.random_robot(n) for n in (robot, map_robot)]
-    runs = simulation.with_robots(simulation.DEMO_RUNS, *robots)
-    building = simulation.BuildingConfig(seed=seed)
+    robots = [None if n is None else random_robot(n) for n in (robot, map_robot)]
+    runs = rendered.with_robots(rendered.DEMO_RUNS, *robots)
+    building = rendered.BuildingConfig(seed=seed)
     if small:
-        building = simulation.BuildingConfig(14.0, seed, width=160, height=120)
+        building = rendered.BuildingConfig(14.0, seed, width=160, height=120)
     with terminal_progress():
-        simulation.write_building(out, runs, building)
+        rendered.write_building(out, runs, building)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 

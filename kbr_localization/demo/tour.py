@@ -30,7 +30,7 @@ from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.ros.player import Player
 from kbr_localization.ros.running import ros_context
-from kbr_localization.simulation import write_building
+from kbr_localization.simulation.run import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from rclpy.executors import SingleThreadedExecutor
