@@ -20,13 +20,8 @@ def generate_launch_description():
         NodeConfig,
         **dict.fromkeys(OVERRIDES, ''),
         params_file=launching.shared('config/localization.yaml'),
-        namespace='',
-        use_sim_time='',
-        image_topic='image',
-        odom_topic='odom',
         map='',
         use_respawn='false',
-        log_level='info',
         rviz='false',
     )
 

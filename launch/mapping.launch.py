@@ -17,11 +17,5 @@ def generate_launch_description():
         partial(launching.package_node, 'recorder', RecorderConfig),
         RecorderConfig,
         **dict.fromkeys(fields_of(RecorderConfig), ''),
-        params_file='',
         pose_topic='amcl_pose',
-        image_topic='image',
-        odom_topic='odom',
-        namespace='',
-        use_sim_time='',
-        log_level='info',
     )

@@ -16,12 +16,8 @@ def generate_launch_description():
         loop='false',
         image_transport='',
         cameras='',
-        image_topic='image',
-        odom_topic='odom',
         params_file=launching.shared('config/localization.yaml'),
-        namespace='',
         use_sim_time='true',
-        log_level='info',
         exit_at_end='true',
     )
     source = PythonLaunchDescriptionSource(launching.shared('launch/localization.launch.py'))

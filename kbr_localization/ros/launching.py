@@ -37,6 +37,11 @@ ARGUMENTS = {
     'exit_at_end': 'end everything when the run is over',
 }
 """Descriptions of arguments that are no parameters of a node."""
+USUAL = {
+    'params_file': '', 'namespace': '', 'use_sim_time': '', 'image_topic': 'image',
+    'odom_topic': 'odom', 'log_level': 'info',
+}  # fmt: skip
+"""Arguments that every launch file has, with their defaults."""
 
 
 def describe(
@@ -45,9 +50,10 @@ def describe(
     """
     Describe arguments by name and default (None: must be given), and what `build` makes of them.
 
+    `defaults`: of more arguments than `USUAL`, or other ones.
     Fast DDS gets the profile for raw images unless the environment names one.
     """
-    fields = fields_of(config_class).items()
+    fields, defaults = fields_of(config_class).items(), {**USUAL, **defaults}
     texts = ARGUMENTS | {name: field.metadata['description'] for name, field in fields}
 
     def run(context: LaunchContext) -> list[Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import secrets
 import time
 
-from kbr_localization.errors import KbrError, RosError
+from kbr_localization.errors import KbrError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
@@ -122,11 +122,8 @@ class Localization:
     def _write_pose(self) -> None:
         """Write the newest pose that waits for it; in the background, however slow the disk is."""
         saved, self._unsaved = self._unsaved, None
-        try:
-            if saved is not None:
-                save_pose(self._pose_file, saved)
-        except RosError as error:
-            self._log('warning', str(error))
+        if saved is not None:
+            save_pose(self._pose_file, saved, self._log)
 
     def _first_map(self, saved: SavedPose | None) -> MapInUse:
         """Read the map that the robot was on a moment ago, or the one of the parameters."""

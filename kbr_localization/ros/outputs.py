@@ -26,7 +26,7 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile
 from sensor_msgs.msg import CompressedImage
-from std_msgs.msg import ColorRGBA
+from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -57,7 +57,8 @@ class Outputs:
     def show_map(self, kernel_map: KernelMap) -> None:
         """Publish the poses of a new map."""
         now_ns = self._node.get_clock().now().nanoseconds
-        self._map_poses.publish(map_markers(kernel_map.poses, self._header(now_ns)))
+        header = stamped_header(now_ns, self._settings.config.global_frame_id)
+        self._map_poses.publish(map_markers(kernel_map.poses, header))
 
     def publish(self, answer: Answer, tracker: Tracker) -> None:
         """Publish an answer, if there is anything to publish."""
@@ -73,7 +74,7 @@ class Outputs:
         self.processing.append(time.monotonic() - answer.image.received)
         self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
         if self._particles.get_subscription_count():
-            self._publish_particles(answer, tracker.localizer)
+            self._publish_particles(message.header, tracker.localizer)
         wanted = self._best_match.get_subscription_count() and estimate.updated
         kernel_map = tracker.kernel_map
         if wanted and kernel_map.thumbnails:
@@ -84,14 +85,11 @@ class Outputs:
                 message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
                 self._best_match.publish(message)
 
-    def _header(self, stamp_ns: int) -> Any:
-        return stamped_header(stamp_ns, self._settings.config.global_frame_id)
-
-    def _publish_particles(self, answer: Answer, localizer: Localizer) -> None:
+    def _publish_particles(self, header: Header, localizer: Localizer) -> None:
         particles = localizer.particles(self._settings.config.particles)
         poses = [conversions.pose_to_message(pose) for pose in particles]
         cloud, kind = self._particles.msg_type(), self._particle_type
-        cloud.header = self._header(answer.stamp_ns)
+        cloud.header = header
         if kind is None:
             cloud.poses = poses
         else:

@@ -68,8 +68,8 @@ def pose_file(config: NodeConfig, node_name: str) -> Path:
     return ros_home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
 
-def save_pose(path: Path, saved: SavedPose) -> None:
-    """Write a pose atomically; raises RosError when the file cannot be written."""
+def save_pose(path: Path, saved: SavedPose, log: Callable[[str, str], None]) -> None:
+    """Write a pose atomically; log that the file cannot be written."""
     learnt = saved.learnt and {
         'names': NAMES,
         'values': saved.learnt.values,
@@ -80,10 +80,8 @@ def save_pose(path: Path, saved: SavedPose) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(values, default=np.ndarray.tolist), sync=True)
     except OSError as error:
-        raise RosError(
-            f'cannot save the pose to {path}: {error.strerror}: set pose_file to a writable file, '
-            'or save_pose_rate to 0'
-        ) from error
+        remedy = 'set pose_file to a writable file, or save_pose_rate to 0'
+        log('warning', f'cannot save the pose to {path}: {error.strerror}: {remedy}')
 
 
 def load_pose(path: Path) -> SavedPose | None:
