@@ -16,7 +16,7 @@ from kbr_localization.progress import printable
 from kbr_localization.ros.buffers import WAKE_SECONDS
 import numpy as np
 import rclpy
-from rclpy.executors import SingleThreadedExecutor, TimeoutException
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
@@ -84,12 +84,7 @@ def spin(node: Node) -> None:
     executor.add_node(node)
     try:
         while not stop.is_set():
-            try:
-                handler, _, _ = executor.wait_for_ready_callbacks(timeout_sec=WAKE_SECONDS)
-            except TimeoutException:
-                continue
-            handler()
-            handler.result()  # raises what the callback raised
+            executor.spin_once(timeout_sec=WAKE_SECONDS)
     finally:
         executor.shutdown()
 
