@@ -103,7 +103,7 @@ def compare(
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:
-        required_reference(dataset)
+        required_reference(dataset)  # before the long work
     out.mkdir(parents=True, exist_ok=True)
     runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
     used = [kernel_map.poses, kernel_map.descriptors[:], vars(kernel_map.filter_config)]

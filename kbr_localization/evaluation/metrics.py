@@ -208,7 +208,7 @@ def reference_trajectory(dataset: Dataset) -> Trajectory:
 
 
 def required_reference(dataset: Dataset) -> Trajectory:
-    """Collect what `reference_trajectory` does; raises EvaluationError where it is nothing."""
+    """As `reference_trajectory`, of a run that has some; raises EvaluationError for others."""
     reference = reference_trajectory(dataset)
     if not len(reference):
         raise EvaluationError(

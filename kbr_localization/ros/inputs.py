@@ -137,8 +137,7 @@ class OdometrySource:
     def __init__(
         self, node: ParameterNode, config: InputConfig, session: Feed, listener: TransformListener
     ) -> None:
-        self._node, self._config, self._session = node, config, session
-        self._listener = listener
+        self._node, self._config, self._session, self._listener = node, config, session, listener
         self.newest: Stamped | None = None
         self.resting: Stamped | None = None
         self._compared: Stamped | None = None
