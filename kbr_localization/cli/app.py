@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-from types import FrameType
 from typing import Annotated, Any
 
 from kbr_localization import __version__
@@ -52,13 +51,9 @@ def _options(
 
 def main() -> int:
     """Run the arguments of the process; SIGTERM and SIGHUP end it as an exception does."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
-            signal.signal(number, leave)
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
     return run_command(app, repeat_options(sys.argv[1:]))
 
 

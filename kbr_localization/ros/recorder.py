@@ -208,11 +208,10 @@ class RecorderNode(ParameterNode):
         refuse_misspelt(self, fields_of(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
-        self._log = self.log
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(expanded(self.config.out), *cameras)
-        self.session = RecordingSession(self._recording, self.config, self._log)
+        self.session = RecordingSession(self._recording, self.config, self.log)
         self._listener = TransformListener(self, self.config)
         self._inputs = Inputs(self, self.config, self.session, self._listener)
         self._used_links: dict[str, int] = {}
@@ -290,7 +289,7 @@ class RecorderNode(ParameterNode):
             pose = conversions.pose_from_message(posed)
         except KbrError as error:
             self.session.poses_dropped['not usable'] += 1
-            self._log('warning', f'pose not used: {error}')
+            self.log('warning', f'pose not used: {error}')
             return
         self.session.add_pose(stamp_ns, pose, deviation)
 
@@ -310,7 +309,7 @@ class RecorderNode(ParameterNode):
         images_come = self._inputs.image.silence <= STALL_SECONDS
         hints, stall = diagnostics.diagnose(self._inputs, awaits), session.stall(now, images_come)
         for line in filter(None, [*hints, stall]):
-            self._log('warning', line)
+            self.log('warning', line)
         text = f'{self._recording.count} images recorded'
         bad = diagnostics.ERROR if session.trouble else diagnostics.WARN
         level = bad if session.trouble or stall else diagnostics.OK

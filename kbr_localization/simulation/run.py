@@ -28,14 +28,7 @@ from kbr_localization.simulation.light import (
     vignette,
 )
 from kbr_localization.simulation.renderer import Atlas, cast
-from kbr_localization.simulation.robot import (
-    follow,
-    RATE,
-    Robot,
-    RobotCamera,
-    SPEED,
-    STEP_NS,
-)
+from kbr_localization.simulation.robot import follow, RATE, Robot, RobotCamera, SPEED, STEP_NS
 from kbr_localization.simulation.sprites import crowd, furnish, furniture, Item, person, put
 from kbr_localization.simulation.textures import Style
 import numpy as np
