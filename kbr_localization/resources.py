@@ -1,6 +1,5 @@
-"""What is installed: the version, files of the source tree, optional modules and remedies."""
+"""What is installed: files of the source tree, optional modules and remedies."""
 
-import hashlib
 from importlib import metadata
 import os
 from pathlib import Path
@@ -30,15 +29,6 @@ def shared_file(relative: str) -> Path | None:
     candidates = [package.parent / relative]
     candidates += [prefix / 'share' / PACKAGE / relative for prefix in prefixes]
     return next((path for path in candidates if path.is_file()), None)
-
-
-def code_state() -> str:
-    """Version of the package and a hash of its code, which changes with every commit."""
-    package, found = Path(__file__).resolve().parent, hashlib.sha256()
-    for path in sorted(package.rglob('*.py')):
-        found.update(path.relative_to(package).as_posix().encode())
-        found.update(path.read_bytes())
-    return f'{metadata.version(PACKAGE)} {found.hexdigest()[:16]}'
 
 
 def fast_dds_profile() -> dict[str, str]:

@@ -423,11 +423,12 @@ def demo(
     off) they called localized, and the error over the whole run; writes a page, the node's
     trajectory, the map and the runs to a new folder.
     """
-    from kbr_localization.demo.tour import COLUMNS, run_demo
+    from kbr_localization.demo.tour import run_demo
+    from kbr_localization.evaluation.metrics import SUMMARY
 
     with terminal_progress():
         folder, metrics = run_demo(out)
-    shown = {name: {column: of[column] for column in COLUMNS} for name, of in metrics.items()}
+    shown = {name: {column: of[column] for column in SUMMARY} for name, of in metrics.items()}
     console.show_rows([{'method': name, **row} for name, row in shown.items()])
     console.note(f'{folder}: report.html, trajectory.tum, map.h5, building/')
 

@@ -38,12 +38,6 @@ from rclpy.node import Node
 
 NODE = 'kbr (node over DDS)'
 BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'odometry from the true start'}
-COLUMNS = (
-    'localized_after_s', 'localized_after_m', 'below_1m_after_s', 'below_1m_after_m',
-    'rmse_once_below_1m_m', 'lost_fraction_once_below_1m', 'wrong_called_localized',
-    'position_rmse_m',
-)  # fmt: skip
-"""Metrics that the demo shows."""
 START_S = 60.0
 DOMAINS = range(1, 101)
 """Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""

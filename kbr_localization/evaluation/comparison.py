@@ -19,6 +19,7 @@ from kbr_localization.evaluation.metrics import (
     run_errors,
     run_metrics,
     RunErrors,
+    SUMMARY,
 )
 from kbr_localization.files import write_text
 from kbr_localization.localization.map.build import describe_images
@@ -30,11 +31,7 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-_MEANS = (
-    'localized_after_s', 'localized_after_m', 'below_1m_after_s', 'below_1m_after_m',
-    'rmse_once_below_1m_m', 'position_median_m', 'lost_fraction_once_below_1m',
-    'wrong_called_localized', 'coverage_2sigma', 'sharpness', 'ms_per_frame', 'position_rmse_m',
-)  # fmt: skip
+_MEANS = (*SUMMARY, 'position_median_m', 'coverage_2sigma', 'sharpness', 'ms_per_frame')
 """Metrics of which a row has the means over the trials."""
 
 

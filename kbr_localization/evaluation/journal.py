@@ -9,13 +9,15 @@ import pickle
 from typing import Any
 
 from kbr_localization.progress import report
-from kbr_localization.resources import code_state
 from kbr_localization.workers import run_tasks, Work
 
 
 def digest(*conditions: Any) -> str:
-    """Hash of the code and of what results depend on."""
-    return hashlib.sha256(pickle.dumps([code_state(), *conditions])).hexdigest()
+    """Hash of what results depend on, and of the code, which changes with every commit."""
+    package = Path(__file__).parents[1]
+    paths = sorted(package.rglob('*.py'))
+    code = [(path.relative_to(package).as_posix(), path.read_bytes()) for path in paths]
+    return hashlib.sha256(pickle.dumps([code, *conditions])).hexdigest()
 
 
 def run_kept(

@@ -30,6 +30,12 @@ THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
 """Metres and degrees of the `within_…` fractions, as visual localization reports them."""
 SAME_PLACE_M = 1.0
 SAME_PLACE_DEG = 30.0
+SUMMARY = (
+    'localized_after_s', 'localized_after_m', 'below_1m_after_s', 'below_1m_after_m',
+    'rmse_once_below_1m_m', 'lost_fraction_once_below_1m', 'wrong_called_localized',
+    'position_rmse_m',
+)  # fmt: skip
+"""Metrics that tables show."""
 
 Metrics = dict[str, float | int | None]
 

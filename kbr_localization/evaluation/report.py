@@ -35,8 +35,6 @@ from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
 
-PLACE = '"the data goes here"'
-
 
 class ImagePair(NamedTuple):
     """A frame, its true pose (3,) or None, and the map image that is most similar to it."""
@@ -123,7 +121,8 @@ def write_page(path: str | Path, data: dict[str, Any]) -> None:
     # no text may end or comment out the script element that it stands in
     text = json_text(data, digits=6, separators=(',', ':'))
     text = text.replace('</', '<\\/').replace('<!', '\\u003c!')
-    write_text(path, template.read_text(encoding='utf-8').replace(PLACE, text))
+    page = template.read_text(encoding='utf-8').replace('"the data goes here"', text)
+    write_text(path, page)
 
 
 def run_data(record: RunRecord) -> dict[str, Any]:
