@@ -64,15 +64,14 @@ class Outputs:
         """Publish an answer, if there is anything to publish."""
         if not answer.is_known:
             return
-        estimate, frame_id = answer.estimate, self._settings.config.global_frame_id
-        message = conversions.pose_with_covariance(
-            answer.stamp_ns, frame_id, estimate.pose, estimate.covariance
-        )
+        estimate, stamp_ns = answer.estimate, answer.stamp_ns
+        known = (self._settings.config.global_frame_id, estimate.pose, estimate.covariance)
+        message = conversions.pose_with_covariance(stamp_ns, *known)
         for publisher in self._poses:
             publisher.publish(message)
         now_ns = self._node.get_clock().now().nanoseconds
         self.processing.append(time.monotonic() - answer.image.received)
-        self.latency.append((now_ns - answer.stamp_ns) * 1e-9)
+        self.latency.append((now_ns - stamp_ns) * 1e-9)
         if self._particles.get_subscription_count():
             self._publish_particles(message.header, tracker.localizer)
         wanted = self._best_match.get_subscription_count() and estimate.updated
@@ -81,7 +80,6 @@ class Outputs:
             with suppress(KbrError):  # a broken image was counted where it was first seen
                 descriptor = kernel_map.describer.describe(answer.image.load())
                 encoded = kernel_map.thumbnails[kernel_map.best_match(descriptor)[0]]
-                stamp_ns = answer.stamp_ns
                 message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
                 self._best_match.publish(message)
 

@@ -184,13 +184,8 @@ class SyntheticRun(Dataset):
     def __getitem__(self, index: int) -> Frame:
         index = range(len(self))[index]
         stamp_ns, reference = int(self._times_ns[index]) + self._start_ns, self._references[index]
-        return Frame(
-            stamp_ns=stamp_ns,
-            image=functools.partial(self._render, index),
-            odometry=self.odometry.at(stamp_ns),
-            reference=reference,
-            name=f'{self.name} frame {index}',
-        )
+        image, name = functools.partial(self._render, index), f'{self.name} frame {index}'
+        return Frame(stamp_ns, image, self.odometry.at(stamp_ns), reference, name)
 
     def _render(self, index: int) -> Image:
         heading = self.config.camera_heading
