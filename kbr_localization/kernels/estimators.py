@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kbr_localization.errors import KernelError
@@ -126,6 +127,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return (mean.reshape(shape), std) if return_std else mean.reshape(shape)
 
 
+@dataclass(eq=False, repr=False)
 class ConditionalMeanRegressor(_Regressor):
     """
     Conditional mean of y given X by the conditional kernel mean; the same as kernel ridge.
@@ -136,10 +138,9 @@ class ConditionalMeanRegressor(_Regressor):
     Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
     """
 
-    def __init__(
-        self, kernel: KernelArgument = None, width: float = 1.0, epsilon: float = 1e-3
-    ) -> None:
-        self.kernel, self.width, self.epsilon = kernel, width, epsilon
+    kernel: KernelArgument = None
+    width: float = 1.0
+    epsilon: float = 1e-3
 
     def fit(self, X: Any, y: Any) -> ConditionalMeanRegressor:
         """Learn from pairs; returns itself."""
@@ -158,7 +159,19 @@ class ConditionalMeanRegressor(_Regressor):
         return mean, second - first**2
 
 
-class KernelBayesRegressor(_Regressor):
+@dataclass(eq=False, repr=False)
+class _BayesRegressor(_Regressor):
+    kernel: KernelArgument = None
+    target_kernel: KernelArgument = None
+    width: float = 1.0
+    target_width: float = 1.0
+    epsilon: float = 1e-3
+    delta: float | None = None
+    method: str = 'squared'
+
+
+@dataclass(eq=False, repr=False)
+class KernelBayesRegressor(_BayesRegressor):
     """
     Posterior means of y given X by the kernel Bayes' rule, under a prior of one's own.
 
@@ -169,20 +182,7 @@ class KernelBayesRegressor(_Regressor):
     zero, cancel or have a negative sum gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
     """
 
-    def __init__(
-        self,
-        kernel: KernelArgument = None,
-        target_kernel: KernelArgument = None,
-        width: float = 1.0,
-        target_width: float = 1.0,
-        epsilon: float = 1e-3,
-        delta: float | None = None,
-        method: str = 'squared',
-        prior: Any = None,
-    ) -> None:
-        self.kernel, self.target_kernel = kernel, target_kernel
-        self.width, self.target_width = width, target_width
-        self.epsilon, self.delta, self.method, self.prior = epsilon, delta, method, prior
+    prior: Any = None
 
     def fit(self, X: Any, y: Any) -> KernelBayesRegressor:
         """Learn from pairs; returns itself."""
@@ -210,7 +210,8 @@ class KernelBayesRegressor(_Regressor):
         return mean, normalised @ self.rule_.x**2 - mean**2
 
 
-class KernelFilterRegressor(_Regressor):
+@dataclass(eq=False, repr=False)
+class KernelFilterRegressor(_BayesRegressor):
     """
     States y of a run given its observations X, by a filter or smoother that a run has taught.
 
@@ -221,20 +222,7 @@ class KernelFilterRegressor(_Regressor):
     Parameters as in KernelBayesRegressor. Source: [KBR] section 4.3.
     """
 
-    def __init__(
-        self,
-        kernel: KernelArgument = None,
-        target_kernel: KernelArgument = None,
-        width: float = 1.0,
-        target_width: float = 1.0,
-        epsilon: float = 1e-3,
-        delta: float | None = None,
-        method: str = 'squared',
-        smooth: bool = False,
-    ) -> None:
-        self.kernel, self.target_kernel = kernel, target_kernel
-        self.width, self.target_width = width, target_width
-        self.epsilon, self.delta, self.method, self.smooth = epsilon, delta, method, smooth
+    smooth: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
