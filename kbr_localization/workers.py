@@ -109,23 +109,28 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
             _workers.reset(token)
 
 
-def gathered(what: str, total: int, work: Work, tasks: Sequence[Any]) -> list[Any]:
-    """Do tasks that each give a list, return one list; report its items as `what` of `total`."""
+def gathered(what: str, work: Work, items: Any, largest: int) -> list[Any]:
+    """
+    Do `work`, which makes a list of a part of items, for parts of all; report them as `what`.
+
+    Parts have at most `largest` items, and so few that all workers end at about the same time.
+    """
+    size = min(max(len(items) // (8 * _workers.get()[0]), 4), largest)
     found: list[Any] = []
-    for items in run_tasks(work, tasks):
-        found += items
-        report(what, len(found), total)
+    for part in run_tasks(work, batches(items, size)):
+        found += part
+        report(what, len(found), len(items))
     return found
+
+
+def blocks(count: int, size: int) -> list[slice]:
+    """Cut 0 .. count - 1 into parts of `size`; the last one may be shorter."""
+    return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def batches(items: Any, size: int) -> list[Any]:
     """Cut a sequence or an array into parts of `size`; the last one may be shorter."""
-    return [items[slice(start, start + size)] for start in range(0, len(items), size)]
-
-
-def small_batches(items: Any, largest: int) -> list[Any]:
-    """Cut a sequence into parts so small that all workers end at about the same time."""
-    return batches(items, min(max(len(items) // (8 * _workers.get()[0]), 4), largest))
+    return [items[block] for block in blocks(len(items), size)]
 
 
 @contextmanager

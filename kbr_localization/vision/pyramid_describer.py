@@ -19,7 +19,7 @@ from kbr_localization.vision.local_descriptors import (
 from kbr_localization.vision.network import LearnedFeatures, NETWORK_ENTRIES
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.vocabulary import learn_tree, learn_vocabulary, Vocabulary
-from kbr_localization.workers import gathered, one_thread, small_batches
+from kbr_localization.workers import batches, gathered, one_thread
 import numpy as np
 from numpy.typing import NDArray
 
@@ -126,8 +126,7 @@ def learn_pyramid(
     work = functools.partial(_sample_patches, config, preparation, network, per_image)
     # each image has its own seed, so that it does not matter who samples it
     seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
-    tasks, what = small_batches(seeded, 8), 'sampling patches for the vocabulary'
-    samples = gathered(what, len(images), work, tasks)
+    samples = gathered('sampling patches for the vocabulary', work, seeded, 8)
     report('learning the vocabulary', 0, 1)
     step = local_descriptor(config, preparation, network).step
     with one_thread():
@@ -188,8 +187,8 @@ def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | 
         return None if weighting is None else rounded(weighting, step)
     # of rounded numbers, of which sums are exact in float64
     total, products = np.zeros(size), np.zeros((size, size))
-    for start in range(0, len(patches), 4096):
-        block = patches[slice(start, start + 4096)].astype(np.float64)
+    for part in batches(patches, 4096):
+        block = part.astype(np.float64)
         total += block.sum(axis=0)
         products += block.T @ block
     covariance = products - np.outer(total, total) / len(patches)

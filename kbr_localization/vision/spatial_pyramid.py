@@ -23,6 +23,7 @@ of its two cells. All of this arithmetic is exact.
 from typing import Any
 
 import cv2
+from kbr_localization.workers import blocks
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,8 +87,7 @@ def _halves(roots: Roots) -> tuple[NDArray[np.float32], Roots]:
     """Roots (n, 2 M) of the halves of images (n, 4 M), and these cut to 255."""
     halves = np.empty((len(roots), roots.shape[1] // 2), dtype=np.float32)
     cut = np.empty(halves.shape, dtype=np.uint8)
-    for start in range(0, len(roots), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(len(roots), _BLOCK):
         cells = roots[block].reshape(-1, 2, 2, roots.shape[1] // CELLS)
         left = cells[:, :, 0].astype(np.float32).reshape(len(cells), -1)
         right = cells[:, :, 1].astype(np.float32).reshape(len(cells), -1)
@@ -99,8 +99,7 @@ def _halves(roots: Roots) -> tuple[NDArray[np.float32], Roots]:
 def cross_gram(left: Roots, right: Roots) -> NDArray[np.float64]:
     """Kernel matrix (n, m) in [0, 1] of roots (n, 4 M) and (m, 4 M)."""
     result = np.empty((len(left), len(right)))
-    for start in range(0, len(right), 4 * _BLOCK):
-        block = slice(start, start + 4 * _BLOCK)
+    for block in blocks(len(right), 4 * _BLOCK):
         result[:, block] = PreparedImages(right[block])(left).T
     return result
 
@@ -134,8 +133,7 @@ class PapersPyramid:
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Kernel matrix (n, m) in [0, 1] of descriptors (n, 21 M) and (m, 21 M)."""
         result = np.empty((len(left), len(right)))
-        for start in range(0, len(right), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for block in blocks(len(right), _BLOCK):
             for values, row in zip(result, left, strict=True):
                 values[block] = np.minimum(row, right[block]).sum(axis=1, dtype=np.uint32)
         return result / self._sum

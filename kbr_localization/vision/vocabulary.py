@@ -17,6 +17,7 @@ import math
 
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.local_descriptors import rounded
+from kbr_localization.workers import blocks
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,8 +61,7 @@ def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArra
     transposed = np.ascontiguousarray(vocabulary.T)
     offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
     result = np.empty(len(descriptors), dtype=np.intp)
-    for start in range(0, len(descriptors), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(len(descriptors), _BLOCK):
         score = descriptors[block] @ transposed
         score -= offset
         score.argmax(axis=1, out=result[block])

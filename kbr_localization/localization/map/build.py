@@ -25,15 +25,10 @@ from kbr_localization.localization.motion import (
     put_right,
 )
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import (
-    Describer,
-    describer_from_state,
-    fit_describer,
-    VisionConfig,
-)
+from kbr_localization.vision import Describer, fit_describer, VisionConfig
 from kbr_localization.vision.describer import missing_cameras
-from kbr_localization.vision.preparation import LoadableImage
-from kbr_localization.workers import gathered, small_batches
+from kbr_localization.vision.preparation import load, LoadableImage
+from kbr_localization.workers import gathered
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -252,28 +247,24 @@ def describe_images(
     thumbnails: bool = False,
 ) -> list[DescribedImage]:
     """Describe images, or what functions load, in their order; progress is reported as `what`."""
-    # few enough for a bar that moves, many enough to hand over
-    tasks = small_batches(images, 64)
-    work = functools.partial(_describe_all, pickle.dumps(dict(describer.state())), thumbnails)
-    return gathered(what, len(images), work, tasks)
+    # each process unpacks the describer once
+    work = functools.partial(_describe_all, pickle.dumps(describer), thumbnails)
+    return gathered(what, work, images, 64)
 
 
 def _describe_all(
-    state: bytes, thumbnails: bool, images: Sequence[LoadableImage]
+    packed: bytes, thumbnails: bool, images: Sequence[LoadableImage]
 ) -> list[DescribedImage]:
-    describer = _describer_of(state)
-    return [_describe(describer, image, thumbnails) for image in images]
+    return [_describe(_unpacked(packed), image, thumbnails) for image in images]
 
 
-@functools.lru_cache(1)
-def _describer_of(state: bytes) -> Describer:
-    return describer_from_state(pickle.loads(state))
+_unpacked = functools.lru_cache(1)(pickle.loads)
 
 
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:
     start = time.process_time()
     try:
-        image = source() if callable(source) else source
+        image = load(source)
         descriptor = describer.describe(image)
     except (DatasetError, VisionError) as error:
         return DescribedImage(None, seconds=time.process_time() - start, error=error)

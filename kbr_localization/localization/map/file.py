@@ -36,6 +36,7 @@ from kbr_localization.localization.map.kernel_map import (
     OF_IMAGES,
 )
 from kbr_localization.vision import Describer, describer_from_state
+from kbr_localization.workers import batches
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -429,8 +430,7 @@ def _write_array(file: h5py.File, path: str, array: np.ndarray) -> None:
     options: dict[str, Any] = {}
     if array.nbytes >= MAPPED_BYTES:
         data = memoryview(np.ascontiguousarray(array).data).cast('B')
-        starts = range(0, len(data), _BLOCK)
-        sums = [zlib.crc32(data[start : start + _BLOCK]) for start in starts]  # noqa: E203
+        sums = [zlib.crc32(block) for block in batches(data, _BLOCK)]
         _write_array(file, f'{_CHECKSUMS}/{path}', np.array(sums, np.uint32))
     elif array.size:
         options = {'chunks': True, 'fletcher32': True}

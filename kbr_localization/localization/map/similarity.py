@@ -26,11 +26,11 @@ from typing import Any
 
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.describer import Describer
+from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_AT_ONCE = 1024  # images that are compared with the references in one go
 
 
 class Similarity:
@@ -163,8 +163,7 @@ class Centring:
     def _means_of(self, indices: Indices) -> FloatArray:
         """Values (m,) of m at images of the map."""
         unknown = indices[np.isnan(self._means[indices])]
-        for start in range(0, len(unknown), _AT_ONCE):
-            block = unknown[start : start + _AT_ONCE]  # noqa: E203
+        for block in batches(unknown, 1024):
             values = self.with_references(self._descriptors[block])
             self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])

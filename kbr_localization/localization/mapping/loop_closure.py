@@ -28,12 +28,12 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.progress import report
+from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import LoadableImage
 from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
-from kbr_localization.workers import batches, gathered
+from kbr_localization.workers import blocks, gathered
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
@@ -83,10 +83,8 @@ def propose(describer: Describer, descriptors: np.ndarray, trajectories: Traject
     own = np.flatnonzero(~trajectories.fixed[segment])
     values = np.empty((len(own), len(descriptors)), dtype=np.float32)
     compare = describer.prepared(descriptors)
-    for start in range(0, len(own), 32):
-        block = slice(start, start + 32)
+    for block in tracked('comparing images', blocks(len(own), 32)):
         values[block] = compare(descriptors[anchors[own[block]]]).T
-        report('comparing images', min(start + 32, len(own)), len(own))
     standard = _standardised(values)
     best = standard[:, anchors]
     for half in (-0.5 * step, 0.5 * step):
@@ -231,8 +229,8 @@ def measure_closures(
     chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
-    tasks = batches([images[int(image)] for image in needed], 32)
-    detected: list[Corners] = gathered('finding points', len(needed), _all_corners, tasks)
+    shown = [images[int(image)] for image in needed]
+    detected: list[Corners] = gathered('finding points', _all_corners, shown, 32)
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
@@ -241,8 +239,7 @@ def measure_closures(
         ours = corners[closures.first[number]]
         ways = se2.between(poses[about], poses[closures.second[number]])
         pairs.append(([corners[n] for n in about], ours, ways, relative[number]))
-    work, tasks = partial(_find_poses, view), batches(pairs, 8)
-    found = gathered('looking at closures', len(pairs), work, tasks)
+    found = gathered('looking at closures', partial(_find_poses, view), pairs, 8)
     for number, pose in zip(chosen, found, strict=True):
         if pose is not None:
             relative[number], seen[number] = pose, True

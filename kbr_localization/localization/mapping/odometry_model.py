@@ -176,14 +176,11 @@ def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
 
 def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
     """Follow points from each image to the next: n - 1 flows (k, 4), none of broken images."""
-    # each task begins with the last image of the one before
-    starts = range(0, max(len(images) - 1, 0), 64)
-    tasks = [images[slice(start, start + 65)] for start in starts]
-    return gathered('following points', len(images) - 1, _follow_all, tasks)
+    return gathered('following points', _follow_all, list(itertools.pairwise(images)), 64)
 
 
-def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
-    pictures = [load_small(image) for image in images]
+def _follow_all(pairs: Sequence[tuple[LoadableImage, LoadableImage]]) -> list[Flow]:
+    pictures = [load_small(image) for image in (pairs[0][0], *(after for _, after in pairs))]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
 
