@@ -47,6 +47,18 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
     return compose(inverse(start), end)
 
 
+def steps(poses: FloatArray) -> FloatArray:
+    """Increments (n - 1, 3) from each of poses (n, 3) to the next one, which `chain` undoes."""
+    return between(poses[:-1], poses[1:])
+
+
+def difference(poses: FloatArray, others: FloatArray) -> FloatArray:
+    """Subtract the coordinates of other poses (..., 3), with the least turn between headings."""
+    apart = poses - others
+    apart[..., 2] = wrap_angle(apart[..., 2])
+    return apart
+
+
 def magnitude(increment: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the metres and radians (...) of increments (..., 3), as `between` gives them."""
     return np.hypot(increment[..., 0], increment[..., 1]), np.abs(increment[..., 2])
@@ -115,9 +127,7 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
     before = np.maximum(after - 1, 0)
     span = np.maximum(stamps_ns[after] - stamps_ns[before], 1)
     fraction = ((query - stamps_ns[before]) / span)[..., np.newaxis]
-    step = track[after] - track[before]
-    step[..., 2] = wrap_angle(step[..., 2])
-    result = track[before] + fraction * step
+    result = track[before] + fraction * difference(track[after], track[before])
     result[..., 2] = wrap_angle(result[..., 2])
     return np.asarray(result, dtype=np.float64)
 

@@ -88,8 +88,8 @@ def run_errors(
     estimate[~np.isfinite(trajectory.poses[estimate]).all(axis=1)] = -1
     answered = estimate >= 0
     difference = np.full((len(reference), 3), np.inf)
-    difference[answered] = trajectory.poses[estimate[answered]] - reference.poses[answered]
-    difference[answered, 2] = se2.wrap_angle(difference[answered, 2])
+    poses = trajectory.poses[estimate[answered]]
+    difference[answered] = se2.difference(poses, reference.poses[answered])
     surprise, heading_surprise, deviation = np.full((3, len(reference)), np.nan)
     if len(trajectory.covariances):
         covariance = trajectory.covariances[estimate]

@@ -271,9 +271,7 @@ def why_not_localized(kernel_map: KernelMap, dataset: Dataset, trajectory: Traje
         return ''
     track = dataset.odometry.recorded or dataset.odometry  # with the jumps that were removed
     odometry = track.at(dataset.stamps_ns)
-    moved = odometry - odometry[0]
-    moved[:, 2] = se2.wrap_angle(moved[:, 2])
-    if (np.abs(moved) < 0.1).all():  # metres and radians
+    if (np.abs(se2.difference(odometry, odometry[0])) < 0.1).all():  # metres and radians
         return (
             'by its odometry the robot stood still, and one image does not suffice; if it drove, '
             'choose another odometry: --odometry-topic for a bag'
@@ -301,7 +299,7 @@ def contradictions(dataset: Dataset, trajectory: Trajectory) -> Iterator[Advice]
     wrong = np.array([told.get('odometry_wrong', 0.0) for told in trajectory.reasons])
     odometry = np.array([frame.odometry for frame in dataset])
     poses = np.array([np.full(3, np.nan) if f.reference is None else f.reference for f in dataset])
-    steps = np.abs(se2.between(odometry[:-1], odometry[1:])).max(axis=1)
+    steps = np.abs(se2.steps(odometry)).max(axis=1)
     stands = np.append(False, steps < 1e-3)  # metres, radians
     for still in (True, False):
         found = (wrong > 0.5) & (stands == still)

@@ -68,7 +68,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     runs = [calibrate_run(*track) for track in tracks]
     calibration = combined([run for run in runs if run is not None])
     noise = _noise_about(tracks, [(run or calibration).values for run in runs])
-    steps = [(r[:-1], se2.between(o[:-1], o[1:]), r[1:]) for o, r in tracks]
+    steps = [(r[:-1], se2.steps(o), r[1:]) for o, r in tracks]
     nothing = (np.zeros((0, 3)),) * 3
     shown = step_variances(*map(np.concatenate, zip(nothing, *steps, strict=True)))
     return calibration, noise if shown is None else replace(noise, step=shown)
@@ -88,7 +88,7 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
         return None
     sideways = moves_sideways(odometry)
     told, ways = _over(odometry, marks), _ways(odometry, marks, sideways)
-    motions = se2.between(reference[:-1], reference[1:])
+    motions = se2.steps(reference)
     fitted = np.ones(SIZE, dtype=bool)
     fitted[NAMES.index('lateral_scale')] = sideways
     # the mounting may be any; no window counts more than its way, however far the reference jumps
@@ -181,7 +181,7 @@ def moves_sideways(odometry: FloatArray) -> bool:
     marks = window_marks(odometry)
     if len(marks) - 1 < FEWEST:
         return False
-    ahead, aside, turn = _sums(twists(se2.between(odometry[:-1], odometry[1:])), marks).T
+    ahead, aside, turn = _sums(twists(se2.steps(odometry)), marks).T
     aside = aside - turn * (aside @ turn) / max(float(turn @ turn), 1e-12)
     # more than wheels slip, less than an omnidirectional base moves
     return bool(np.abs(aside).sum() > 0.05 * np.abs(ahead).sum())
@@ -204,7 +204,7 @@ def _sums(amounts: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
 
 def _ways(odometry: FloatArray, marks: NDArray[np.intp], sideways: bool) -> FloatArray:
     """Metres and radians (w, 2) of windows, or metres ahead, radians and metres aside (w, 3)."""
-    steps = np.abs(twists(se2.between(odometry[:-1], odometry[1:])))
+    steps = np.abs(twists(se2.steps(odometry)))
     ahead, aside, turn = _sums(steps, marks).T
     if sideways:
         return np.stack([ahead, turn, aside], axis=-1)
@@ -215,7 +215,7 @@ def _noise_about(tracks: Sequence[Track], errors: Sequence[FloatArray]) -> Motio
     """Noise of the odometry of runs about systematic errors (7,) of each."""
     default, found = MotionNoise.default(), []
     for (odometry, reference), values in zip(tracks, errors, strict=True):
-        steps = moved(se2.between(odometry[:-1], odometry[1:]), values)
+        steps = moved(se2.steps(odometry), values)
         corrected = se2.chain(np.zeros(3), steps)
         marks = window_marks(corrected)
         misses = se2.between(_over(corrected, marks), _over(reference, marks))

@@ -96,8 +96,7 @@ class Points:
         mass = float(weights.sum())
         weights = weights / mass if mass > 0.0 else self.weights
         mean = se2.from_plane_and_circle(weights @ se2.to_plane_and_circle(self.poses))
-        deviations = self.poses - mean
-        deviations[:, 2] = se2.wrap_angle(deviations[:, 2])
+        deviations = se2.difference(self.poses, mean)
         return mean, np.asarray((weights[:, np.newaxis] * deviations).T @ deviations), mass
 
     def mode(self, widths: FloatArray) -> FloatArray:

@@ -25,7 +25,7 @@ def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: Fl
         )
     if fault := odometry_fault(odometry, poses):
         return f'the odometry of {name} {fault}'
-    moved, driven = (se2.between(track[:-1], track[1:]) for track in (poses, odometry))
+    moved, driven = (se2.steps(track) for track in (poses, odometry))
     missed = np.hypot(*(moved - driven)[:, :2].T)
     limit = max(0.5, 10.0 * float(np.median(missed))) if len(missed) else np.inf
     leaps = missed > limit + 0.2 * np.hypot(*driven[:, :2].T)
@@ -46,7 +46,7 @@ def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: Fl
 
 def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
     """Say which wrong convention makes an odometry (n, 3) move as the reference does, if any."""
-    steps, moved = (se2.between(poses[:-1], poses[1:]) for poses in (odometry, reference))
+    steps, moved = (se2.steps(poses) for poses in (odometry, reference))
     travel = np.cumsum(np.append(0.0, np.hypot(*moved[:, :2].T) + np.abs(moved[:, 2])))
     marks = np.unique(np.searchsorted(travel, np.arange(0.0, travel[-1], _WINDOW)))
     true = se2.between(reference[marks[:-1]], reference[marks[1:]])
@@ -116,8 +116,7 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
         frames = np.vstack([best, se2.compose(there, se2.inverse(here))])
         best = max(frames, key=lambda frame: _share_near(there - se2.compose(frame, here)))
     moved = se2.compose(best, here)
-    away, apart = moved[:, :2] - moved[:, :2].mean(axis=0), there - moved
-    apart[:, 2] = se2.wrap_angle(apart[:, 2])
+    away, apart = moved[:, :2] - moved[:, :2].mean(axis=0), se2.difference(there, moved)
     # x, y, turn, metres to the left
     columns = np.zeros((len(here), 3, 4))
     columns[:, [0, 1, 2], [0, 1, 2]] = 1.0

@@ -152,8 +152,8 @@ def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> 
     theirs = se2.between(poses[second[which]], poses[chains.second])
     ours = se2.between(poses[chains.first], poses[first[which]])
     relative = chains.relative[middle]
-    away = se2.compose(se2.compose(theirs, chains.relative), ours) - relative[which]
-    away[:, 2] = se2.wrap_angle(away[:, 2])
+    carried = se2.compose(se2.compose(theirs, chains.relative), ours)
+    away = se2.difference(carried, relative[which])
     relative += np.add.reduceat(away, start) / count[:, np.newaxis]
     covariance = (CORRELATED / count)[:, np.newaxis, np.newaxis] * np.diag(DEVIATION**2)
     return _Middles(first, second, relative, covariance)

@@ -171,8 +171,7 @@ class PoseGraph:
         fixed, given = self.fixed, self.trajectories.odometry[self.fixed]
         if not len(fixed):
             fixed, given = np.zeros(1, dtype=np.intp), poses[:1]  # the first image stays
-        away = poses[fixed] - given
-        away[:, 2] = se2.wrap_angle(away[:, 2])
+        away = se2.difference(poses[fixed], given)
         deviations, mean = self.prior.deviations.copy(), self.prior.mean.copy()
         if len(self.fixed) < 2:
             # without metres from elsewhere the scale would be chosen for small misses: it stays 0

@@ -72,8 +72,7 @@ def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
     poses = trajectories.odometry.copy()
     for number in np.flatnonzero(~trajectories.fixed).tolist():
         span = trajectories.span(number)
-        odometry = trajectories.odometry[span]
-        steps = se2.between(odometry[:-1], odometry[1:])
+        steps = se2.steps(trajectories.odometry[span])
         poses[span] = se2.chain(np.zeros(3), steps + jacobians(steps) @ parameters)
     return poses
 
@@ -195,7 +194,7 @@ def correct_headings(
     down. All runs have one drift taken out, also those without points.
     """
     unknown = CorrectedOdometry(odometry, Prior())
-    steps, noise = se2.between(odometry[:-1], odometry[1:]), MotionNoise.default()
+    steps, noise = se2.steps(odometry), MotionNoise.default()
     inside, seen = np.flatnonzero(np.diff(run) == 0), _seen(points, steps, np.diff(run) != 0)
     if seen is None:
         return unknown

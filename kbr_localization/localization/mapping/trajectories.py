@@ -51,10 +51,9 @@ class Trajectories:
     @functools.cached_property
     def travel(self) -> FloatArray:
         """Metres (n,) driven and turned since the start of the segment."""
-        steps = se2.between(self.odometry[:-1], self.odometry[1:])
+        metres, turns = se2.magnitude(se2.steps(self.odometry))
         # a radian of turning changes as much in the view as half a metre
-        lengths = np.hypot(steps[:, 0], steps[:, 1]) + 0.5 * np.abs(steps[:, 2])
-        total = np.concatenate([np.zeros(min(1, len(self))), np.cumsum(lengths)])
+        total = np.append(np.zeros(min(1, len(self))), np.cumsum(metres + 0.5 * turns))
         first = np.searchsorted(self.segment, self.segment)
         return np.asarray(total - total[first])
 
@@ -118,11 +117,10 @@ def odometry_leaps(
     """
     if len(track.poses) < 2:
         return []
-    steps = se2.between(track.poses[:-1], track.poses[1:])
+    metres, turns = se2.magnitude(se2.steps(track.poses))
     seconds = np.diff(track.stamps_ns) * 1e-9
-    metres = np.hypot(steps[:, 0], steps[:, 1])
     leaping = ~continued(track)
-    elsewhere = np.maximum(metres, np.abs(steps[:, 2])) > SLACK
+    elsewhere = np.maximum(metres, turns) > SLACK
     elsewhere |= np.isin(track.stamps_ns[1:], track.resets_ns)
     # a pause is none where the odometry never comes more often
     pausing = seconds > max(LONG_PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
@@ -150,7 +148,7 @@ def carried_places(
     images before and the first after have to be as unlike each other as images of different places
     are.
     """
-    steps, n = se2.between(odometry[:-1], odometry[1:]), len(run)
+    steps, n = se2.steps(odometry), len(run)
     still = np.append(False, np.all(np.abs(steps) < 0.05, axis=1) & (np.diff(run) == 0))
     stopped = np.maximum.accumulate(np.where(still, 0, np.arange(n)))  # where it began to stand
     # images of its run to be compared: one before it stood, two from the change on

@@ -32,8 +32,7 @@ class NearestImage(MapLocalizer):
         """Take the pose of the most similar image, with the spread of the five nearest."""
         nearest = np.argsort(-similarities)[:5]
         self.pose = self.kernel_map.poses[nearest[0]].copy()
-        deviation = self.kernel_map.poses[nearest] - self.pose
-        deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
+        deviation = se2.difference(self.kernel_map.poses[nearest], self.pose)
         self.covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)
 
     def belief(self) -> Points | None:
@@ -128,9 +127,9 @@ class NearestNeighbourParticleFilter(MapLocalizer):
             return
         nearest = np.argsort(-similarities)[: self.config.neighbours]
         weights = similarities[nearest] ** self.config.power
-        difference = self._points.poses[:, np.newaxis] - self.kernel_map.poses[nearest]
-        difference[..., 2] = se2.wrap_angle(difference[..., 2])
-        density = np.exp(-0.5 * np.sum((difference / self._spread) ** 2, axis=-1))
+        poses = self._points.poses[:, np.newaxis]
+        away = se2.difference(poses, self.kernel_map.poses[nearest]) / self._spread
+        density = np.exp(-0.5 * np.sum(away**2, axis=-1))
         weights = weights / max(float(weights.sum()), 1e-300)
         posterior = self._points.weights * (density @ weights + self.config.outlier_rate)
         self._points.weights = posterior / posterior.sum()
