@@ -53,7 +53,7 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
     described = replace(by_truth, poses=odometry)
     tracks = [run.odometry for run in training]
-    mapped = map_described(described, tracks, watch(training, described)).kernel_map
+    mapped, _ = map_described(described, tracks, watch(training, described))
     place = {int(stamp): number for number, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.stamps_ns]]
     rigid, scaled = (fit(mapped.stamps_ns, mapped.poses, truth, free) for free in (False, True))

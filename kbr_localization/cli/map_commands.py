@@ -62,9 +62,9 @@ def build(
             kernel_map = build_map(*parts)
             console.note(*(f'warning: {line}' for line in frames_apart(kernel_map)))
         else:
-            mapped = map_from_odometry(*parts, base=pose_frame is PoseFrame.BASE)
-            kernel_map = mapped.kernel_map
-            console.note(*mapped.notes)
+            base = pose_frame is PoseFrame.BASE
+            kernel_map, notes = map_from_odometry(*parts, base=base)
+            console.note(*notes)
         console.note_skipped(*(dataset.skipped for dataset in datasets))
         save_map(kernel_map, out)
 

@@ -64,7 +64,7 @@ def try_drives(drives: Sequence[Dataset]) -> tuple[Values, Values, Trajectory]:
     if known:
         kernel_map = build_map([mapped])
     else:
-        made = map_from_odometry([mapped]).kernel_map
+        made, _ = map_from_odometry([mapped])
         fixes = mapped.fixes
         assert fixes is not None
         kernel_map = align(made, fixes.stamps_ns, fixes.poses)[0]
@@ -90,7 +90,7 @@ def try_drives(drives: Sequence[Dataset]) -> tuple[Values, Values, Trajectory]:
 
 
 def _posed_by_closures(drives: Sequence[Dataset]) -> list[Dataset]:
-    graph = map_from_odometry(drives).kernel_map
+    graph, _ = map_from_odometry(drives)
     if graph.mapping is None or not graph.mapping.kept.any():
         names = ' and '.join(drive.name for drive in drives)
         raise EvaluationError(

@@ -70,19 +70,21 @@ def describe_runs(
     max_images: int | None = None,
     seed: int = 0,
     describer: Describer | None = None,
+    known: bool = True,
 ) -> KernelMap:
     """
     Make a map, with the default configuration, of runs with reference poses.
 
     Runs of several cameras (`join_cameras`) give a map of those cameras, with the images of
     moments at which all of them have one. `max_images` keeps that many images, chosen to cover the
-    runs. `describer`: that of another map, else one is learnt. A frame without a reference pose or
-    with an image that cannot be read is left out and counted in its dataset's `skipped`. Raises
+    runs. `describer`: that of another map, else one is learnt. Unless poses are `known`, those of
+    the odometry stand for them, and its errors are not measured. A frame without a reference pose
+    or with an image that cannot be read is left out and counted in its dataset's `skipped`. Raises
     MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
-    cameras = _cameras(datasets)
-    posed = _posed_frames(datasets)
+    cameras = _cameras(datasets, known)
+    posed = _posed_frames(datasets, known)
     chosen = np.arange(len(posed['frames']))
     if max_images is not None:
         chosen = cover(posed['poses'], max_images, rng)
@@ -96,17 +98,14 @@ def describe_runs(
     runs = [datasets[run] for run in posed['run_index'][chosen]]
     used = _usable(described, describer, frames, runs)
     described = [described[index] for index in used]
-    tracks, delay = _tracks(posed, datasets)
-    calibration, noise = measure_odometry(tracks)
     return KernelMap(
         **{name: posed[name][chosen[used]] for name in OF_IMAGES if name in posed},
         descriptors=np.array([image.descriptor for image in described]),
         run_names=unique_names([dataset.name for dataset in datasets]),
         describer=describer,
         image_shape=(described[0].shape[0], described[0].shape[1]),
-        motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
-        calibration=replace(calibration, delay=delay),
+        **(_measured(posed, datasets) if known else {}),
     )
 
 
@@ -122,13 +121,13 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
+def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
     """Names of the cameras, which must be the same in all runs; warns of different frames."""
     found: dict[tuple[str, ...], str] = {}
     runs_in: dict[str, list[str]] = {}
     for dataset in datasets:
         found[dataset.cameras] = dataset.name
-        if dataset.reference_frame:
+        if known and dataset.reference_frame:
             runs_in.setdefault(dataset.reference_frame, []).append(dataset.name)
     if len(found) > 1:
         listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
@@ -142,12 +141,12 @@ def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
     return next(iter(found), ())
 
 
-def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Rows (n, ...) in a map of `frames` (n,) with a reference pose; counts the others."""
+def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
+    """Rows (n, ...) in a map of `frames` (n,) with poses, see `describe_runs`; counts others."""
     parts: list[dict[str, np.ndarray]] = []
     outside = []
     for run, dataset in enumerate(datasets):
-        own = [frame for frame in dataset if frame.reference is not None]
+        own = [frame for frame in dataset if not known or frame.reference is not None]
         if len(own) < len(dataset):
             dataset.skipped['no reference pose'] = len(dataset) - len(own)
         if not own:
@@ -156,7 +155,7 @@ def _posed_frames(datasets: Sequence[Dataset]) -> dict[str, Any]:
         part = {
             'frames': np.array(own, dtype=object),
             'odometry': np.array([frame.odometry for frame in own]),
-            'poses': np.array([frame.reference for frame in own]),
+            'poses': np.array([frame.reference if known else frame.odometry for frame in own]),
             'stamps_ns': np.array([frame.stamp_ns for frame in own], dtype=np.int64),
             'run_index': np.full(len(own), run, dtype=np.int32),
         }
@@ -216,10 +215,8 @@ def _usable(
     return used
 
 
-def _tracks(
-    posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]
-) -> tuple[list[tuple[FloatArray, FloatArray]], FloatArray | None]:
-    """Odometry, at the right time, and reference poses of each run; the delay of all of them."""
+def _measured(posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Measure errors and noise of the odometry, at the right time, against reference poses."""
     tracks, delays = [], []
     for run, dataset in enumerate(datasets):
         own = posed['run_index'] == run
@@ -237,7 +234,9 @@ def _tracks(
             odometry = put_right(dataset.odometry, stamps_ns, delay)
         tracks.append((odometry, poses))
         delays.append(delay)
-    return tracks, common_delay(delays)
+    calibration, noise = measure_odometry(tracks)
+    delayed = replace(calibration, delay=common_delay(delays))
+    return {'calibration': delayed, 'motion_noise': noise}
 
 
 def describe_images(

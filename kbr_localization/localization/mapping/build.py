@@ -8,7 +8,7 @@ with the map's, as segments whose poses are known.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack
@@ -53,13 +53,6 @@ from kbr_localization.vision import VisionConfig
 import numpy as np
 
 
-class Mapped(NamedTuple):
-    """A map made of odometry and images, and what to say about it, a line each."""
-
-    kernel_map: KernelMap
-    notes: tuple[str, ...]
-
-
 def map_from_odometry(
     datasets: Sequence[Dataset],
     vision: VisionConfig | None = None,
@@ -67,13 +60,14 @@ def map_from_odometry(
     max_images: int | None = None,
     seed: int = 0,
     base: bool = False,
-) -> Mapped:
+) -> tuple[KernelMap, list[str]]:
     """
     Build a map of runs by their odometry and the places that their images show again.
 
     The map frame is the frame of the first image. Reference poses of the runs are ignored. `base`:
     poses of the point that the odometry follows, else of the camera. See `build_map` for the other
-    arguments. Raises MapError for runs that share no place, and for a run that stays in one place.
+    arguments. Also returns what to say, a line each. Raises MapError for runs that share no place,
+    and for a run that stays in one place.
     """
     for dataset in datasets:
         if not len(dataset):
@@ -84,25 +78,14 @@ def map_from_odometry(
                 f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, '
                 'expected at least 3 m; drive where the robot is to localize'
             )
-    runs = [_without_poses(dataset) for dataset in datasets]
-    described = describe_runs(runs, vision, None, seed)
+    described = describe_runs(datasets, vision, None, seed, known=False)
     watched = watch(datasets, described)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_values, base)
-    if max_images is not None and max_images < len(mapped.kernel_map):
-        kept = cover(mapped.kernel_map.poses, max_images, np.random.default_rng(seed))
-        return mapped._replace(kernel_map=mapped.kernel_map.subset(kept))
-    return mapped
-
-
-def _without_poses(dataset: Dataset) -> Dataset:
-    """Return a run whose odometry stands for the poses, until these are known."""
-    frames = tuple(replace(frame, reference=frame.odometry) for frame in dataset)
-    # an empty track: compared with itself the odometry would have no delay
-    track = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
-    run = Dataset(dataset.name, track, dataset.skipped, frames)
-    run.cameras = dataset.cameras
-    return run
+    kernel_map, notes = map_described(described, tracks, watched, filter_values, base)
+    if max_images is not None and max_images < len(kernel_map):
+        kept = cover(kernel_map.poses, max_images, np.random.default_rng(seed))
+        kernel_map = kernel_map.subset(kept)
+    return kernel_map, notes
 
 
 def map_described(
@@ -111,7 +94,7 @@ def map_described(
     watched: Watched | None,
     filter_values: Mapping[str, Any] | None = None,
     base: bool = False,
-) -> Mapped:
+) -> tuple[KernelMap, list[str]]:
     """
     Replace the odometry poses (n, 3) of a map by poses that fit its images.
 
@@ -141,7 +124,7 @@ def map_described(
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     notes = [*joined.notes, *joined.corrected.summary(base), *_summary(joined)]
-    return Mapped(with_suited_config(whole, filter_values), tuple(notes))
+    return with_suited_config(whole, filter_values), notes
 
 
 @dataclass(frozen=True)
@@ -319,8 +302,8 @@ def extend(
             f'the map has a run {dataset.name} already: expected another one; if this is another '
             'one of the same name, rename the folder'
         )
-    run, n = dataset if known else _without_poses(dataset), len(kernel_map)
-    own = describe_runs([run], describer=kernel_map.describer)
+    n = len(kernel_map)
+    own = describe_runs([dataset], describer=kernel_map.describer, known=known)
     if known:
         exact = np.zeros((len(own), 3, 3))
         note = f'{len(own)} images of {dataset.name} at their known poses'
