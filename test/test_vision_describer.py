@@ -161,7 +161,7 @@ def test_every_kind_of_descriptor_keeps_the_contract(kind_config):
     np.testing.assert_allclose(prepared(descriptors), gram, atol=1e-6)
     # as a file gives it back
     kept = {
-        name: value.encode() if isinstance(value, str) else np.asarray(value)[()]
+        name: value if isinstance(value, str) else np.asarray(value)[()]
         for name, value in describer.state().items()
     }
     again = describer_from_state(kept)

@@ -65,9 +65,6 @@ def fit_describer(
 
 def describer_from_state(state: State) -> Describer:
     """Build a describer from its `state()`, as a file gives it back; raises VisionError."""
-    state = {
-        n: v.decode(errors='replace') if isinstance(v, bytes) else v for n, v in state.items()
-    }
     try:
         if 'cameras' in state:
             sections = sections_of(state)
