@@ -23,7 +23,6 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map
 from kbr_localization.localization.mapping.build import map_described
-from kbr_localization.localization.mapping.odometry_model import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.simulation.robot import random_robot
 import numpy as np
@@ -52,11 +51,10 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
     described = replace(by_truth, poses=odometry)
-    tracks = [run.odometry for run in training]
-    mapped, _ = map_described(described, tracks, watch(training, described))
+    mapped, _ = map_described(described, training)
     place = {int(stamp): number for number, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.stamps_ns]]
-    rigid, scaled = (fit(mapped.stamps_ns, mapped.poses, truth, free) for free in (False, True))
+    rigid, scaled = (fit(mapped.poses, truth, free) for free in (False, True))
     ours = move_map(mapped, rigid.motion)
     record = mapped.mapping
     assert record is not None
@@ -73,7 +71,7 @@ def drift_error(run: Dataset) -> float:
     frames = [frame for frame in run if frame.reference is not None]
     odometry = np.array([frame.odometry for frame in frames])
     truth = np.array([frame.reference for frame in frames])
-    return fit(np.array([frame.stamp_ns for frame in frames]), odometry, truth).missed
+    return fit(odometry, truth).missed
 
 
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:

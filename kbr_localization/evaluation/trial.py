@@ -24,6 +24,7 @@ from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
+from kbr_localization.vision.preparation import evenly
 import numpy as np
 from numpy.typing import NDArray
 
@@ -146,7 +147,7 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
     """Find the stretch with most poses seen before it, less others: (n, n) if there is none."""
     count = len(first_seen)
     best, found = 0, (count, count)
-    for start in np.unique(np.linspace(0, count - 1, 400).astype(int)).tolist():
+    for start in evenly(np.arange(count), 400).tolist():
         gains = np.cumsum(np.where(first_seen[start:] < start, 1, -1))
         length = int(np.argmax(gains))
         if gains[length] > best:
@@ -196,7 +197,7 @@ def _stamps(drive: Dataset) -> dict[str, str]:
 
 def _looks(drive: Dataset) -> tuple[dict[str, str], list[Advice]]:
     """Medians of what `LOOKS` names over up to 100 images of a drive, and what is bad of them."""
-    numbers = np.unique(np.linspace(0, len(drive) - 1, 100).astype(int))
+    numbers = evenly(np.arange(len(drive)), 100)
     poses, rows = [], []
     for number in tracked('looking at images', numbers.tolist()):
         frame = drive[number]

@@ -87,12 +87,12 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
     if len(marks) - 1 < FEWEST:
         return None
     sideways = moves_sideways(odometry)
-    told, ways = _over(odometry, marks), _ways(odometry, marks, sideways)
+    told, ways = se2.steps(odometry[marks]), _ways(odometry, marks, sideways)
     motions = se2.steps(reference)
     fitted = np.ones(SIZE, dtype=bool)
     fitted[NAMES.index('lateral_scale')] = sideways
     # the mounting may be any; no window counts more than its way, however far the reference jumps
-    seen, right = (track[:, 0] + 1j * track[:, 1] for track in (told, _over(reference, marks)))
+    seen, right = (track[:, 0] + 1j * track[:, 1] for track in (told, se2.steps(reference[marks])))
     whole = np.zeros(SIZE)
     whole[2] = np.angle(np.sum(np.conj(seen) * right / np.maximum(np.abs(right), 1e-9)))
     # no errors of a rig are larger: metres, radians, fractions
@@ -104,7 +104,7 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
         """Return what the odometry reports beyond errors of these values, and a weak prior."""
         whole[fitted] = values
         track = se2.chain(np.zeros(3), reported(motions, whole))
-        errors = se2.between(_over(track, marks), told) / deviations
+        errors = se2.between(se2.steps(track[marks]), told) / deviations
         return np.concatenate([errors.ravel(), (values - first) / rig])
 
     values, farthest = first, (first - 1.8 * rig, first + 1.8 * rig)
@@ -193,10 +193,6 @@ def window_marks(odometry: FloatArray) -> NDArray[np.intp]:
     return np.unique(np.searchsorted(way, np.arange(0.0, way.max(initial=0.0), 1.0)))
 
 
-def _over(track: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
-    return se2.between(track[marks[:-1]], track[marks[1:]])
-
-
 def _sums(amounts: FloatArray, marks: NDArray[np.intp]) -> FloatArray:
     total = np.concatenate([np.zeros((1, amounts.shape[1])), np.cumsum(amounts, axis=0)])
     return np.asarray(total[marks[1:]] - total[marks[:-1]])
@@ -218,7 +214,7 @@ def _noise_about(tracks: Sequence[Track], errors: Sequence[FloatArray]) -> Motio
         steps = moved(se2.steps(odometry), values)
         corrected = se2.chain(np.zeros(3), steps)
         marks = window_marks(corrected)
-        misses = se2.between(_over(corrected, marks), _over(reference, marks))
+        misses = se2.between(se2.steps(corrected[marks]), se2.steps(reference[marks]))
         found.append((corrected, marks, misses))
     sideways = any(moves_sideways(corrected) for corrected, *_ in found)
     ways = np.concatenate([_ways(c, marks, sideways) for c, marks, _ in found])

@@ -28,11 +28,16 @@ def load(image: LoadableImage) -> Image:
     return image() if callable(image) else image
 
 
+def evenly(items: NDArray[Any], most: int) -> NDArray[Any]:
+    """Choose at most so many rows (n, ...) of an array, spread evenly over it."""
+    spread = np.linspace(0, len(items) - 1, min(most, len(items)))
+    return items[np.unique(spread.astype(np.intp))]
+
+
 def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
     """Load `count` images spread over all that can be read, of their commonest size."""
-    spread = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int).tolist()
-    loaded, trouble = list[Image](), 'give at least one'
-    for index in dict.fromkeys([*spread, *range(len(images))]):
+    every, loaded, trouble = np.arange(len(images)), list[Image](), 'give at least one'
+    for index in dict.fromkeys([*evenly(every, count).tolist(), *every.tolist()]):
         try:
             loaded.append(load(images[index]))
         except DatasetError as error:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import Image, load, LoadableImage, to_grey
+from kbr_localization.vision.preparation import evenly, Image, load, LoadableImage, to_grey
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
@@ -194,7 +194,8 @@ def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
     metres, turns = np.hypot(twists[:, 0], twists[:, 1]), np.abs(twists[:, 2])
     usable = (metres > 0.5 * np.nanmedian(metres)) & (turns < 0.5)
     usable &= np.array([len(flow) >= 2 * FEWEST for flow in flows])
-    straight, turning = (_some(usable & which) for which in (turns < _STRAIGHT, turns > _TURNING))
+    kinds = usable & (turns < _STRAIGHT), usable & (turns > _TURNING)
+    straight, turning = (evenly(np.flatnonzero(kind), 250) for kind in kinds)
     ways, bends, both = (
         _Points.of([flows[pair] for pair in pairs], twists[pairs])
         for pairs in (straight, turning, np.concatenate([straight, turning]))
@@ -209,12 +210,6 @@ def find_views(flows: Sequence[Flow], twists: FloatArray) -> tuple[View, View]:
     in_bends = left[len(straight) :]  # noqa: E203
     view = replace(view, unlike=float(np.median(np.abs(in_bends / bends.twists[:, 2]))))
     return view, _with_offset(both, bends, view)
-
-
-def _some(which: NDArray[np.bool_]) -> Indices:
-    pairs = np.flatnonzero(which)
-    spread = np.linspace(0, max(len(pairs) - 1, 0), min(250, len(pairs)))
-    return np.asarray(pairs[np.unique(spread.astype(np.intp))])
 
 
 def _with_focus(ways: _Points, view: View) -> View:

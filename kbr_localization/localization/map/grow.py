@@ -10,6 +10,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.files import LockBeside
 from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.preparation import evenly
 import numpy as np
 
 GROWN_RUN = 'added while localizing'
@@ -89,7 +90,7 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
     Raises MapError unless it is `base` with more images at its end. A run that is described again
     gives the same poses and other descriptors: a few are compared.
     """
-    n, rows = len(base), np.linspace(0, len(base) - 1, 50).astype(np.intp)
+    n, rows = len(base), evenly(np.arange(len(base)), 50)
     same = len(kernel_map) >= n and np.array_equal(kernel_map.poses[:n], base.poses)
     if not same or not np.array_equal(kernel_map.descriptors[rows], base.descriptors[rows]):
         raise MapError(

@@ -7,6 +7,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.tracks import LONG_PAUSE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.vision.preparation import evenly
 from kbr_localization.vision.turning import robust_line
 import numpy as np
 
@@ -49,7 +50,7 @@ def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
     steps, moved = (se2.steps(poses) for poses in (odometry, reference))
     travel = np.cumsum(np.append(0.0, np.hypot(*moved[:, :2].T) + np.abs(moved[:, 2])))
     marks = np.unique(np.searchsorted(travel, np.arange(0.0, travel[-1], _WINDOW)))
-    true = se2.between(reference[marks[:-1]], reference[marks[1:]])
+    true = se2.steps(reference[marks])
     bends = np.abs(true[:, 2]) > 0.3  # straight on, a turn to the wrong side is not seen
     if bends.sum() < 3:
         return ''
@@ -74,7 +75,7 @@ def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
         ),
         ('has another heading than its motion: is it never set, or in degrees?', headed),
     ):
-        errors = se2.between(true, se2.between(poses[marks[:-1]], poses[marks[1:]]))[bends]
+        errors = se2.between(true, se2.steps(poses[marks]))[bends]
         if np.median(np.abs(errors).sum(axis=1)) < 0.3 * _WINDOW:
             return fault
     return 'does not move as the reference poses do: is it of this run, in metres?'
@@ -90,8 +91,7 @@ def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
     """
     names, runs = kernel_map.run_names, {}
     for run in np.unique(kernel_map.run_index).tolist():
-        members = np.flatnonzero(kernel_map.run_index == run)
-        runs[run] = members[np.unique(np.linspace(0, len(members) - 1, 200).astype(np.intp))]
+        runs[run] = evenly(np.flatnonzero(kernel_map.run_index == run), 200)
     for (one, first), (other, second) in itertools.combinations(runs.items(), 2):
         gram = kernel_map.centring.gram(first, second)
         best = gram.argmax(axis=1)

@@ -10,7 +10,7 @@ point (the base: `base_link`) in the frame of the camera is (offset x, offset y,
 `calibration`.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
@@ -34,17 +34,17 @@ class Alignment:
     """
     A motion of a map: positions x become `scale` R x + t, `motion` (3,) being t and the turn.
 
-    `stamps_ns`: (k,) of the known poses. `known`, `moved`: (k, 3), headings of known ones NaN
-    where only positions are known. `free_scale`: what the scale would be, were it free.
-    `left_out`: number of known poses at times without images.
+    `known`, `moved`: (k, 3), headings of known ones NaN where only positions are known.
+    `free_scale`: what the scale would be, were it free. `stamps_ns`: (k,) of the known poses,
+    where `align` has them. `left_out`: number of known poses at times without images.
     """
 
     motion: FloatArray
     scale: float
-    stamps_ns: StampArray
     known: FloatArray
     moved: FloatArray
     free_scale: float
+    stamps_ns: StampArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     left_out: int = 0
 
     @property
@@ -58,9 +58,7 @@ class Alignment:
         return float(np.sqrt(np.mean(self.residuals**2)))
 
 
-def fit(
-    stamps_ns: StampArray, places: FloatArray, known: FloatArray, scaled: bool = False
-) -> Alignment:
+def fit(places: FloatArray, known: FloatArray, scaled: bool = False) -> Alignment:
     """
     Find the motion that brings places (k, 3) of a map nearest to known positions (k, 3).
 
@@ -79,7 +77,7 @@ def fit(
     turn, free = np.arctan2(cross, dot), float(np.hypot(cross, dot) / np.sum(a**2))
     scale = free if scaled else 1.0
     motion = np.append(centres[1] - scale * se2.rotation(turn)[:2, :2] @ centres[0], turn)
-    return Alignment(motion, scale, stamps_ns, known, moved(places, motion, scale), free)
+    return Alignment(motion, scale, known, moved(places, motion, scale), free)
 
 
 def _spread(poses: FloatArray) -> float:
@@ -111,8 +109,8 @@ def align(
             f'{last:.3f}] s; of runs that share a clock that was reset, align a map of one, then '
             'add the other by `kbr map extend`'
         )
-    found = fit(stamps_ns[usable], places[usable], known[usable], scaled)
-    found = replace(found, left_out=int(np.sum(~usable)))
+    found = fit(places[usable], known[usable], scaled)
+    found = replace(found, stamps_ns=stamps_ns[usable], left_out=int(np.sum(~usable)))
     return move_map(kernel_map, found.motion, found.scale), found
 
 

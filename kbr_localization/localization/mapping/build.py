@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, OdometryTrack
+from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import MotionNoise, SIZE
@@ -37,7 +37,6 @@ from kbr_localization.localization.mapping.odometry_model import (
     CorrectedOdometry,
     DRIFT,
     watch,
-    Watched,
 )
 from kbr_localization.localization.mapping.trajectories import (
     beside_map,
@@ -79,9 +78,7 @@ def map_from_odometry(
                 'expected at least 3 m; drive where the robot is to localize'
             )
     described = describe_runs(datasets, vision, None, seed, known=False)
-    watched = watch(datasets, described)
-    tracks = [dataset.odometry for dataset in datasets]
-    kernel_map, notes = map_described(described, tracks, watched, filter_values, base)
+    kernel_map, notes = map_described(described, datasets, filter_values, base)
     if max_images is not None and max_images < len(kernel_map):
         kept = cover(kernel_map.poses, max_images, np.random.default_rng(seed))
         kernel_map = kernel_map.subset(kept)
@@ -90,18 +87,16 @@ def map_from_odometry(
 
 def map_described(
     described: KernelMap,
-    tracks: Sequence[OdometryTrack],
-    watched: Watched | None,
+    datasets: Sequence[Dataset],
     filter_values: Mapping[str, Any] | None = None,
     base: bool = False,
 ) -> tuple[KernelMap, list[str]]:
     """
-    Replace the odometry poses (n, 3) of a map by poses that fit its images.
+    Replace the odometry poses (n, 3) of a map of runs by poses that fit its images.
 
-    `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
-    that is looked at. `base`: see `map_from_odometry`.
+    `base`: see `map_from_odometry`.
     """
-    joined = _join(described, tracks, watched)
+    joined = _join(described, datasets)
     solved = joined.solved
     part, segment = described.subset(joined.images), joined.segment
     own = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
@@ -139,12 +134,7 @@ class _Joined:
     notes: list[str]
 
 
-def _join(
-    own: KernelMap,
-    tracks: Sequence[OdometryTrack],
-    watched: Watched | None,
-    other: KernelMap | None = None,
-) -> _Joined:
+def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None = None) -> _Joined:
     """
     Join runs, described in `own` (n,) with odometry for poses, by places shown again.
 
@@ -154,28 +144,29 @@ def _join(
     run = own.run_index.astype(np.intp)
     found_cuts = carried_places(own.describer, own.descriptors, own.poses, run)
     for number in np.unique(run):
-        members = np.flatnonzero(run == number)
-        found_cuts += odometry_leaps(tracks[number], own.stamps_ns[members], int(members[0]))
+        members, track = np.flatnonzero(run == number), datasets[number].odometry
+        found_cuts += odometry_leaps(track, own.stamps_ns[members], int(members[0]))
     cuts = dict(found_cuts)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
-    corrected = correct_headings(own.poses, run, watched.followed if watched else None)
+    images, followed = watch(datasets, own)
+    corrected = correct_headings(own.poses, run, followed)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
     trajectories = Trajectories(corrected.odometry, segment, run_of_segment, unknown)
-    descriptors, images = own.descriptors, watched.images if watched else ()
+    descriptors = own.descriptors
     if other is not None:
         poses = se2.compose(other.poses, se2.inverse(point_of(other)))  # of the camera
         trajectories = beside_map(other, poses, trajectories)
         descriptors = np.concatenate([other.descriptors, descriptors])
         # points that the map's small pictures and the run's images show
-        small = [partial(decode_image, data, 'a picture') for data in other.thumbnails]
-        images = [*small, *images]
+        images = [*(partial(decode_image, t, 'a picture') for t in other.thumbnails), *images]
     view = corrected.view if len(images) == len(trajectories) else None
     closures = propose(own.describer, descriptors, trajectories)
     found = relate(trajectories, closures, corrected.prior)
     if view is not None:
         which, known = np.flatnonzero(found.believed), corrected.prior.mean
-        measured = measure_closures(trajectories, closures.select(which), known, images, view)
-        closures.relative[which], closures.seen[which] = measured.relative, measured.seen
+        chosen = closures.select(which)
+        measured = measure_closures(trajectories, chosen, known, images, view)
+        closures.relative[which], closures.seen[which] = measured
     home = found.group[trajectories.segment]
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
@@ -308,8 +299,7 @@ def extend(
         exact = np.zeros((len(own), 3, 3))
         note = f'{len(own)} images of {dataset.name} at their known poses'
         return _appended(kernel_map, own, own.poses, exact, None), [note]
-    watched = watch([dataset], own)
-    joined = _join(own, [dataset.odometry], watched, kernel_map)
+    joined = _join(own, [dataset], kernel_map)
     point, solved = point_of(kernel_map), joined.solved
     poses = se2.compose(solved.poses[n:], point)
     covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)

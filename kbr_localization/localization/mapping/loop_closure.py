@@ -21,7 +21,7 @@ and in heading it knows nothing, and this does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from kbr_localization.localization.mapping.trajectories import Indices, Trajecto
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
-from kbr_localization.vision.preparation import LoadableImage
+from kbr_localization.vision.preparation import evenly, LoadableImage
 from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
 from kbr_localization.workers import blocks, gathered
 import numpy as np
@@ -222,18 +222,18 @@ def measure_closures(
     parameters: FloatArray,
     images: Sequence[LoadableImage],
     view: View,
-) -> Closures:
-    """Measure relative poses by images (n,) of that `view`, where these show enough: `seen`."""
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Find `relative` and `seen` of closures by images (n,) of that view, where these suffice."""
+    relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     if not len(closures):
-        return closures
-    chosen = np.unique(np.linspace(0, len(closures) - 1, 1500).astype(np.intp))
+        return relative, seen
+    chosen = evenly(np.arange(len(closures)), 1500)
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     shown = [images[int(image)] for image in needed]
     detected: list[Corners] = gathered('finding points', _all_corners, shown, 32)
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = tracks(trajectories, parameters)
-    relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     pairs = []
     for number, about in zip(chosen, beside, strict=True):
         ours = corners[closures.first[number]]
@@ -243,7 +243,7 @@ def measure_closures(
     for number, pose in zip(chosen, found, strict=True):
         if pose is not None:
             relative[number], seen[number] = pose, True
-    return replace(closures, relative=relative, seen=seen)
+    return relative, seen
 
 
 def _find_poses(view: View, pairs: Sequence[tuple[Any, ...]]) -> list[FloatArray | None]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 import itertools
-from typing import NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
@@ -113,13 +112,6 @@ class Wander:
         return np.stack([position, position, heading], axis=-1)[:, :, np.newaxis] * np.eye(3)
 
 
-class Watched(NamedTuple):
-    """The `images` (n,) of a map, and points that were `followed` from each to the next one."""
-
-    images: Sequence[LoadableImage]
-    followed: Sequence[Flow]
-
-
 @dataclass(frozen=True)
 class CorrectedOdometry:
     """
@@ -158,11 +150,13 @@ class CorrectedOdometry:
         return lines
 
 
-def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
-    """Follow points between neighbouring images of a map; None for several cameras."""
-    if described.cameras:
-        return None
+def watch(
+    datasets: Sequence[Dataset], described: KernelMap
+) -> tuple[list[LoadableImage], list[Flow]]:
+    """Find the images (n,) of a map of one camera, and follow points from each to the next."""
     images: list[LoadableImage] = []
+    if described.cameras:
+        return images, []
     for number, dataset in enumerate(datasets):
         at = {int(frame.stamp_ns): frame.image for frame in dataset}
         of_run = described.stamps_ns[described.run_index == number]
@@ -170,7 +164,7 @@ def watch(datasets: Sequence[Dataset], described: KernelMap) -> Watched | None:
     flows = follow_images(images)
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Watched(images, flows)
+    return images, flows
 
 
 def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
@@ -184,7 +178,7 @@ def _follow_all(pairs: Sequence[tuple[LoadableImage, LoadableImage]]) -> list[Fl
 
 
 def correct_headings(
-    odometry: FloatArray, run: Indices, points: Sequence[Flow] | None
+    odometry: FloatArray, run: Indices, points: Sequence[Flow]
 ) -> CorrectedOdometry:
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
@@ -221,11 +215,11 @@ def correct_headings(
 
 
 def _seen(
-    points: Sequence[Flow] | None, steps: FloatArray, between_runs: np.ndarray
+    points: Sequence[Flow], steps: FloatArray, between_runs: np.ndarray
 ) -> tuple[View, Turns] | None:
     """Find the view, and the turns, unless the camera looks aside or sees other turns."""
     # a single image has no way to the next one of its run
-    if points is None or between_runs.all():
+    if not points or between_runs.all():
         return None
     moved = twists(steps)
     moved[between_runs] = np.nan
