@@ -10,7 +10,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import Calibration, MotionNoise
+from kbr_localization.localization.calibration import Calibration, in_metres, MotionNoise
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
@@ -96,6 +96,7 @@ class MappingRecord:
         return replace(
             self,
             covariances=turn @ self.covariances @ turn.T,
+            parameters=in_metres(self.parameters, scale),
             relative=self.relative * metres,
             misses=self.misses * metres,
             point=self.point * metres,

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import in_metres
 from kbr_localization.localization.config import in_metres_of, KbrConfig
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
@@ -132,8 +131,7 @@ def move_map(
     """
     record = kernel_map.mapping
     if record is not None:
-        parameters = in_metres(record.parameters, scale)
-        record = replace(record.moved(motion, scale), parameters=parameters, aligned=aligned)
+        record = replace(record.moved(motion, scale), aligned=aligned)
     whole = replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),

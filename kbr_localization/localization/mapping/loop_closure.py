@@ -21,7 +21,7 @@ and in heading it knows nothing, and this does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -73,7 +73,7 @@ class Closures:
 
     def select(self, which: np.ndarray) -> Closures:
         """Select by indices (k,) or a mask (m,)."""
-        return Closures(*(getattr(self, field.name)[which] for field in fields(self)))
+        return Closures(*(column[which] for column in vars(self).values()))
 
 
 def propose(describer: Describer, descriptors: np.ndarray, trajectories: Trajectories) -> Closures:

@@ -5,8 +5,9 @@ from dataclasses import make_dataclass
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.configuration import Config, parameter
+from kbr_localization.configuration import Config, fields_of, parameter
 from kbr_localization.localization.calibration import moved
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.strata import Points
 from kbr_localization.localization.localizer import (
     Localizer,
@@ -21,12 +22,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _RANGES: dict[str, tuple[Any, ...]] = {
-    'covariance_scale': ('factor on the reported covariance', 1e-3, 1e3),
-    'localized_radius': ('the pose is sure when the belief lies in it, metres', 0.01, 1000.0),
-    'localized_mass': ('fraction of the belief in it that makes a pose sure', 0.05, 1.0),
-    'update_min_d': ('travel in metres between images that are used', 0.0, 100.0, (0.05, 1.0)),
-    'update_min_a': ('the same of turning, in radians', 0.0, 7.0, (0.05, 0.5)),
-    'noise_scale': ('factor on the motion variances', 1e-3, 1e4, (0.2, 50.0)),
+    **{name: tuple(field.metadata.values()) for name, field in fields_of(KbrConfig).items()},
     'position_bandwidth': (
         'bandwidth in x and y, metres; of `kmcf` by default at least 6 times the distance '
         'between images of the map, up to 2.9',
@@ -44,7 +40,10 @@ _RANGES: dict[str, tuple[Any, ...]] = {
     'outlier_rate': ('likelihood far from all neighbours', 1e-12, 1.0, (1e-5, 0.3)),
     'points': ('points that carry the belief', 10, 1_000_000),
 }
-"""Description, lowest and highest value of every parameter, and where `kbr tune` searches."""
+"""
+Description, lowest and highest value of every parameter, and where `kbr tune` searches: as of
+`kbr` where nothing else is given.
+"""
 SURE = {'covariance_scale': 1.0, 'localized_radius': 1.0, 'localized_mass': 0.9}
 GATED = {**SURE, 'update_min_d': 0.4, 'update_min_a': 0.15, 'noise_scale': 8.0}
 ON_MAP = {
@@ -150,6 +149,12 @@ class MapLocalizer(Localizer):
     def corrected(self, increment: FloatArray) -> FloatArray:
         """Return an odometry increment (3,) without the errors that the map's runs show."""
         return moved(increment, self._errors)
+
+    def drive(self, points: Points, increment: FloatArray) -> None:
+        """Move points by an odometry increment (3,) with noise."""
+        points.move(self.corrected(increment))
+        variances = self.config.noise_scale * self.kernel_map.motion_noise.variances(increment)
+        points.move(self.rng.standard_normal(points.poses.shape) * np.sqrt(variances))
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief about its highest mode."""

@@ -116,10 +116,7 @@ class NearestNeighbourParticleFilter(MapLocalizer):
     def move(self, increment: FloatArray) -> None:
         """Move every particle by an increment (3,) with noise."""
         if self._points is not None:
-            self._points.move(self.corrected(increment))
-            variances = self.kernel_map.motion_noise.variances(increment)
-            deviations = np.sqrt(self.config.noise_scale * variances)
-            self._points.move(self.rng.standard_normal(self._points.poses.shape) * deviations)
+            self.drive(self._points, increment)
 
     def weigh(self, similarities: FloatArray) -> None:
         """Weigh the particles by the density about the images with the largest values (n,)."""

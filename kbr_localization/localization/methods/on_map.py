@@ -251,7 +251,7 @@ class KernelMonteCarloFilter(OnMap):
     The localizer `kmcf`; see `Localizer` for the interface.
 
     `alpha` (n,): weights on the map poses after a correction, None once the robot has moved;
-    `points` (m, 3): the equally weighted sample from then on, None before. The paper resamples
+    `points`: the equally weighted sample from then on, None before. The paper resamples
     only when few weights count; while a robot is tracked they always are few.
     """
 
@@ -273,51 +273,47 @@ class KernelMonteCarloFilter(OnMap):
         },
     )
 
-    points: FloatArray | None = None
+    points: Points | None = None
 
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
         """Sample a Gaussian about a pose (3,), covariance (3, 3), or take the uniform law."""
         super().start(None, None)
         self.points = None
         if pose is not None and covariance is not None:
-            self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
+            self.points = Points.gaussian(pose, covariance, self.config.points, self.rng)
 
     def move(self, increment: FloatArray) -> None:
         """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
         if self.alpha is not None:
             self.points, self.alpha = self.herded(self.alpha), None
         if self.points is not None:
-            variances = self.kernel_map.motion_noise.variances(increment)
-            deviation = np.sqrt(self.config.noise_scale * variances)
-            errors = deviation * self.rng.standard_normal(self.points.shape)
-            self.points = se2.compose(se2.compose(self.points, self.corrected(increment)), errors)
+            self.drive(self.points, increment)
 
     def weigh(self, similarities: FloatArray) -> None:
         """Correct the sample, the last posterior or the uniform law by an image (n,)."""
         if self.points is not None:
-            self.mu = self.mean_of(self.points)
+            self.mu = self.mean_of(self.points.poses)
         elif self.alpha is not None:
             self.mu = self.projected(self.gram_x @ self.alpha)
         super().weigh(similarities)
         self.points = None
 
-    def herded(self, alpha: FloatArray) -> FloatArray:
+    def herded(self, alpha: FloatArray) -> Points:
         """`KernelMean.herd` with weights alpha (n,), on the Gram matrix that is known."""
         # far points without weight are never chosen
         active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
         gram = self.gram_x[np.ix_(active, active)]
         target, repulsion = gram @ alpha[active], np.zeros(len(active))
-        chosen = np.empty(self.config.points, dtype=np.int64)
-        for t in range(len(chosen)):
+        size = self.config.points
+        chosen = np.empty(size, dtype=np.int64)
+        for t in range(size):
             chosen[t] = np.argmax(target - repulsion / (t + 1))
             repulsion += gram[chosen[t]]
-        return self.kernel_map.poses[active[chosen]]
+        return Points.of(self.kernel_map.poses[active[chosen]], np.full(size, 1.0 / size))
 
     def belief(self) -> Points | None:
         """Return the sample, or the positive part of the weights on the map poses."""
-        if self.points is None:
-            return super().belief()
-        return Points.of(self.points, np.full(len(self.points), 1.0 / len(self.points)))
+        return super().belief() if self.points is None else self.points
 
 
 def gaps_between(poses: FloatArray) -> FloatArray:
