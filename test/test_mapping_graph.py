@@ -202,6 +202,6 @@ def test_blank_images_leave_closures_as_they_are():
     )
     closures = closures_of(np.array([60, 62, 64]), np.array([10, 12, 14]), np.arange(3))
     blank = [np.full((240, 320), 128, dtype=np.uint8)] * 80
-    seen = measure_closures(trajectories, closures, np.zeros(7), blank, VIEW)
-    assert not seen.seen.any()
-    np.testing.assert_array_equal(seen.relative, closures.relative)
+    relative, seen = measure_closures(trajectories, closures, np.zeros(7), blank, VIEW)
+    assert not seen.any()
+    np.testing.assert_array_equal(relative, closures.relative)
