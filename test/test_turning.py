@@ -7,8 +7,8 @@ from kbr_localization.localization.mapping.odometry_model import correct_heading
 from kbr_localization.vision.turning import (
     find_views,
     follow,
+    load_small,
     robust_line,
-    small,
     turned,
 )
 import numpy as np
@@ -156,7 +156,7 @@ def test_points_are_followed_in_images_that_are_not_broken():
         raise DatasetError('cut off')
 
     image = textured_image(0, (240, 320))
-    flow = follow(small(image), small(np.roll(image, 6, axis=1)))
+    flow = follow(load_small(image), load_small(np.roll(image, 6, axis=1)))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
     flows = follow_images([image, image, broken, image])

@@ -32,6 +32,7 @@ from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
+from kbr_localization.vision.preparation import scaled
 import numpy as np
 from numpy.typing import NDArray
 
@@ -300,9 +301,7 @@ def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> d
 
 
 def _shrunk(image: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
-    width = min(most, image.shape[1])
-    height = max(1, round(image.shape[0] * width / image.shape[1]))
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    return scaled(image, min(most, image.shape[1]))
 
 
 def _data_uri(image: NDArray[np.uint8]) -> str:

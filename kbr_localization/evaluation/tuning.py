@@ -22,7 +22,6 @@ from kbr_localization.localization.localizer import NO_POSE, sigma_region
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.localization.methods.registry import (
     method_config,
     method_named,
@@ -32,7 +31,6 @@ from kbr_localization.localization.methods.registry import (
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import batches
 import numpy as np
 
 MAX_FRAMES, MAX_FOLDS, MAX_FOLD_IMAGES = 4000, 6, 500
@@ -151,7 +149,8 @@ def make_folds(
 ) -> list[Fold]:
     """Leave each run, or each half of one, out: maps of the rest in several sizes, and it."""
     at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
-    known = _on_row_numbers(kernel_map)
+    stride = -(-len(kernel_map) // MAX_FRAMES)
+    known = kernel_map.subset(np.arange(0, len(kernel_map), stride)).on_row_numbers(np.float32)
     stamps, poses, owner = known.stamps_ns, known.poses, known.run_index
     frames = [at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
     odometry = np.array([frame.odometry for frame in frames])
@@ -183,17 +182,6 @@ def make_folds(
             part = rest.subset(cover(rest.poses, min(size, MAX_FOLD_IMAGES), rng))
             folds.append((with_statistics(part), run))
     return folds
-
-
-def _on_row_numbers(kernel_map: KernelMap) -> KernelMap:
-    """Return a map of at most `MAX_FRAMES` images that are known by their Gram matrix alone."""
-    stride = -(-len(kernel_map) // MAX_FRAMES)
-    few = kernel_map.subset(np.arange(0, len(kernel_map), stride))
-    descriptors = few.descriptors[:]
-    rows = [few.describer.cross_gram(part, descriptors) for part in batches(descriptors, 64)]
-    describer = GramDescriber(np.concatenate(rows, dtype=np.float32))
-    numbers = np.arange(len(few))[:, np.newaxis]
-    return replace(few, descriptors=numbers, describer=describer, thumbnails=())
 
 
 def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequence[int]]) -> Record:

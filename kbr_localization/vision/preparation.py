@@ -227,6 +227,12 @@ class Preparation:
         return image if image.shape[:2] == self.shape else _resized(image, self.shape)
 
 
+def scaled(image: Image, width: int) -> Image:
+    """Scale an image (h, w) or (h, w, 3) to so many columns, by the means of areas."""
+    height = max(1, round(image.shape[0] * width / image.shape[1]))
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
 def _resized(image: Image, shape: tuple[int, int]) -> Image:
     method = cv2.INTER_AREA if image.shape[1] > shape[1] else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(image, shape[::-1], interpolation=method), dtype=np.uint8)

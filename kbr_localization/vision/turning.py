@@ -27,7 +27,14 @@ from typing import Any, NamedTuple
 import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import evenly, Image, load, LoadableImage, to_grey
+from kbr_localization.vision.preparation import (
+    evenly,
+    Image,
+    load,
+    LoadableImage,
+    scaled,
+    to_grey,
+)
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
@@ -137,17 +144,10 @@ class _Points(NamedTuple):
         return replace(view, focal=focal), turns - columns @ [view.focal / focal, drift]
 
 
-def small(image: Image) -> Image:
-    """Make a grey image of `WIDTH` of a grey image (h, w) or a BGR one (h, w, 3)."""
-    grey = to_grey(image)
-    height = max(1, round(grey.shape[0] * WIDTH / grey.shape[1]))
-    return np.asarray(cv2.resize(grey, (WIDTH, height), interpolation=cv2.INTER_AREA), np.uint8)
-
-
 def load_small(image: LoadableImage) -> Image:
-    """Load an image and make it small; a broken one becomes a black pixel."""
+    """Load an image as a grey one of `WIDTH`; a broken one becomes a black pixel."""
     try:
-        return small(load(image))
+        return scaled(to_grey(load(image)), WIDTH)
     except DatasetError:
         return np.zeros((1, 1), dtype=np.uint8)
 
@@ -270,7 +270,7 @@ class Corners(NamedTuple):
 
 
 def find_corners(image: Image) -> Corners:
-    """Detect keypoints of a small grey image (see `small`)."""
+    """Detect keypoints of a small grey image (see `load_small`)."""
     sift = cv2.SIFT.create(300, contrastThreshold=0.02)
     points, looks = sift.detectAndCompute(image, None)
     if looks is None:

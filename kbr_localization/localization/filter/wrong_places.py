@@ -17,7 +17,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.strata import evidence
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
-from kbr_localization.localization.map.similarity import GramDescriber, Indices
+from kbr_localization.localization.map.similarity import Indices
 from kbr_localization.progress import report
 from kbr_localization.se2 import FloatArray
 from kbr_localization.workers import run_tasks
@@ -51,10 +51,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - 600) // 2)
     part = kernel_map.subset(np.sort(order[first : first + 600]))  # noqa: E203
-    rows = part.descriptors[:]
-    gram = np.asarray(part.describer.cross_gram(rows, rows), dtype=np.float64)
-    numbers = np.arange(len(part), dtype=np.int64)[:, np.newaxis]
-    part = replace(part, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
+    part = part.on_row_numbers(np.float64)
     centred = part.poses[:, :2] - part.poses[:, :2].mean(axis=0)
     along = [centred @ axis for axis in np.linalg.svd(centred, full_matrices=False)[2]]
     sides = [side for x in along for side in (x > np.median(x), x <= np.median(x))]

@@ -10,7 +10,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.files import LockBeside
 from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import evenly
+from kbr_localization.vision.preparation import evenly, scaled
 import numpy as np
 
 GROWN_RUN = 'added while localizing'
@@ -32,10 +32,7 @@ class NewImage:
 
 def make_thumbnail(image: np.ndarray) -> bytes:
     """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
-    image = one_picture(image)
-    height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
-    small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
-    return bytes(cv2.imencode('.jpg', small)[1])
+    return bytes(cv2.imencode('.jpg', scaled(one_picture(image), THUMBNAIL_WIDTH))[1])
 
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:

@@ -83,10 +83,6 @@ class SketchIndex:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def fits(self, descriptors: np.ndarray) -> bool:
-        """Whether the index can be one of descriptors (n, d)."""
-        return descriptors.shape == (len(self.codes), len(self.centre))
-
     def candidates(self, descriptor: np.ndarray, count: int, thorough: bool = False) -> Indices:
         """
         Propose the `count` images most similar to a descriptor (d,), in no order.

@@ -14,10 +14,11 @@ from kbr_localization.localization.calibration import Calibration, in_metres, Mo
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
-from kbr_localization.localization.map.similarity import Centring, Similarity
+from kbr_localization.localization.map.similarity import Centring, GramDescriber, Similarity
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.describer import Compare, compare, missing_cameras
+from kbr_localization.workers import batches
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -196,6 +197,14 @@ class KernelMap:
             mapping=self.mapping.subset(indices) if self.mapping else None,
         )
 
+    def on_row_numbers(self, dtype: type[np.floating[Any]]) -> KernelMap:
+        """Return the map with images that are known by their Gram matrix alone, of a type."""
+        descriptors = self.descriptors[:]
+        rows = [self.describer.cross_gram(part, descriptors) for part in batches(descriptors, 64)]
+        describer = GramDescriber(np.concatenate(rows, dtype=dtype))
+        numbers = np.arange(len(self))[:, np.newaxis]
+        return replace(self, descriptors=numbers, describer=describer, thumbnails=())
+
     def appended(self, more: KernelMap) -> KernelMap:
         """Return the map with the images of one run, by the same describer, at its end."""
         # an earlier version gave two runs one name
@@ -267,9 +276,7 @@ class KernelMap:
     @functools.cached_property
     def search_index(self) -> SketchIndex:
         """Return the index: the map file's own, or a new one."""
-        if self.index is not None and self.index.fits(self.descriptors):
-            return self.index
-        return SketchIndex.fit(self.descriptors, np.random.default_rng(0))
+        return self.index or SketchIndex.fit(self.descriptors, np.random.default_rng(0))
 
     def save(self, path: Path | str) -> None:
         """Write the map to one HDF5 file, atomically; raises MapError when that fails."""

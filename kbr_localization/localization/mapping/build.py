@@ -25,7 +25,7 @@ from kbr_localization.localization.mapping.align import (
     parameters_about,
     point_of,
 )
-from kbr_localization.localization.mapping.consistency import relate, Related
+from kbr_localization.localization.mapping.consistency import relate
 from kbr_localization.localization.mapping.graph import settle, Solved
 from kbr_localization.localization.mapping.loop_closure import (
     Closures,
@@ -161,13 +161,12 @@ def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None =
         images = [*(partial(decode_image, t, 'a picture') for t in other.thumbnails), *images]
     view = corrected.view if len(images) == len(trajectories) else None
     closures = propose(own.describer, descriptors, trajectories)
-    found = relate(trajectories, closures, corrected.prior)
+    believed, parameters, group = relate(trajectories, closures, corrected.prior)
     if view is not None:
-        which, known = np.flatnonzero(found.believed), corrected.prior.mean
-        chosen = closures.select(which)
-        measured = measure_closures(trajectories, chosen, known, images, view)
-        closures.relative[which], closures.seen[which] = measured
-    home = found.group[trajectories.segment]
+        held, known = closures.select(believed), corrected.prior.mean
+        measured = measure_closures(trajectories, held, known, images, view)
+        closures.relative[believed], closures.seen[believed] = measured
+    home = group[trajectories.segment]
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
     notes = [
@@ -176,7 +175,8 @@ def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None =
     ]
     kept = home[-len(own) :]  # noqa: E203
     notes += _left_out(own, segment, kept, seconds, other)
-    solved, record = _solve(trajectories, closures, found, np.flatnonzero(home), corrected)
+    members = np.flatnonzero(home)
+    solved, record = _solve(trajectories, closures, believed, parameters, members, corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
 
 
@@ -211,7 +211,8 @@ def _left_out(
 def _solve(
     trajectories: Trajectories,
     closures: Closures,
-    found: Related,
+    believed: np.ndarray,
+    parameters: FloatArray,
     members: Indices,
     corrected: CorrectedOdometry,
 ) -> tuple[Solved, MappingRecord]:
@@ -222,8 +223,8 @@ def _solve(
     inside = np.all(ends >= 0, axis=1)
     first, second = ends[inside].T
     proposed = replace(closures.select(inside), first=first, second=second)
-    believed, part = found.believed[inside], trajectories.subset(members)
-    solved = settle(part, proposed.select(believed), found.parameters, corrected.prior)
+    believed, part = believed[inside], trajectories.subset(members)
+    solved = settle(part, proposed.select(believed), parameters, corrected.prior)
     solved.parameters[:, DRIFT] += corrected.drift
     solved.calibration.values[DRIFT] += corrected.drift
     kept = np.zeros(len(proposed), dtype=np.uint8)

@@ -38,22 +38,16 @@ _DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to te
 _STEP = 1e-4  # of the parameters, for derivatives
 
 
-@dataclass(frozen=True)
-class Related:
-    """Which closures (m,) hold, parameters (7,) by their rings, joined groups of segments (p,)."""
-
-    believed: NDArray[np.bool_]
-    parameters: FloatArray
-    group: Indices
-
-
-def relate(trajectories: Trajectories, closures: Closures, prior: Prior) -> Related:
+def relate(
+    trajectories: Trajectories, closures: Closures, prior: Prior
+) -> tuple[NDArray[np.bool_], FloatArray, Indices]:
     """
     Choose the closures that are more than look-alikes, by what is known of the odometry.
 
     Closures between two groups of segments join them when together they have four times the
     score of the strongest chain that contradicts what was agreed upon. Within a group they are
-    believed by the same rule.
+    believed by the same rule. Returns which closures (m,) hold, parameters (7,) by their rings,
+    and joined groups of segments (p,).
     """
     agreed_chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
     if len(closures):
@@ -78,7 +72,7 @@ def relate(trajectories: Trajectories, closures: Closures, prior: Prior) -> Rela
     within = agreed & (sides[:, 0] == sides[:, 1])
     total = np.bincount(sides[within, 0], score[within], minlength=len(group))
     believed = name[within][total[sides[within, 0]] >= needed]
-    return Related(np.isin(closures.chain, believed), parameters, group)
+    return np.isin(closures.chain, believed), parameters, group
 
 
 def agree(
