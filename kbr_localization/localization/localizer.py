@@ -93,27 +93,21 @@ class Localizer(Protocol):
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian belief about a pose (3,) with covariance (3, 3)."""
-        ...
 
     def initialize_globally(self) -> None:
         """Start with no knowledge of the pose."""
-        ...
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move the belief by an increment (3,) in the base frame."""
-        ...
 
     def update(self, descriptor: np.ndarray) -> None:
         """Take in an image by its descriptor, of the shape that the map's describer gives."""
-        ...
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief."""
-        ...
 
     def wants_image(self) -> bool:
         """Whether an update is due after the motion so far; the driver may skip `describe`."""
-        ...
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""

@@ -329,9 +329,7 @@ def is_late(delay: Delay | None) -> bool:
 
 def put_right(track: OdometryTrack, stamps_ns: StampArray, delay: Delay) -> FloatArray:
     """Odometry (n, 3) of the moments `stamps_ns` (n,), from a track that is late."""
-    at = np.asarray(stamps_ns) + round(1e9 * delay[0])
-    first, last = track.stamps_ns[0], track.stamps_ns[-1]
-    return se2.interpolate(track.stamps_ns, track.poses, np.clip(at, first, last))
+    return track.at(np.clip(stamps_ns + round(1e9 * delay[0]), *track.stamps_ns[[0, -1]]))
 
 
 def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:

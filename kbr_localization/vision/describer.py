@@ -41,15 +41,12 @@ class Describer(Protocol):
 
     def describe(self, image: NDArray[np.uint8]) -> Descriptors:
         """Descriptor (size,) of a grey (h, w) or BGR (h, w, 3) image; raises VisionError."""
-        ...
 
     def cross_gram(self, left: Descriptors, right: Descriptors) -> NDArray[np.float64]:
         """Kernel matrix (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
-        ...
 
     def state(self) -> State:
         """Arrays and scalars from which the describer can be built again; kept in the map."""
-        ...
 
     def prepared(self, descriptors: Descriptors) -> Compare:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""

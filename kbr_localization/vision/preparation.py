@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import cv2
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision.config import LEARNED, VisionConfig
+from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,9 +88,10 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     rim = 0.48 * min(height, width)
     assumed = Mirror(width / 2, height / 2, 0.3 * rim, rim)
     # in bands of rows: all at once take eight times the memory of the images
-    bands = (slice(top, top + 32) for top in range(0, height, 32))
-    parts = (np.stack([image[band] for image in images]).astype(np.float32) for band in bands)
-    deviations = np.concatenate([np.std(part, axis=0) for part in parts])
+    parts = zip(*(batches(image, 32) for image in images), strict=True)
+    deviations = np.concatenate(
+        [np.std(np.stack(part).astype(np.float32), axis=0) for part in parts]
+    )
     change = cv2.GaussianBlur(deviations, (0, 0), 2.0)
     moving = change > 0.35 * np.percentile(change, 95)
     if len(images) < 5 or not 0.05 < moving.mean() < 0.95:

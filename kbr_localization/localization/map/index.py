@@ -39,8 +39,6 @@ class SketchIndex:
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = {name: arrays[name] for name in _NAMES}
-        self.centre, self.axes = arrays['centre'], arrays['axes']
-        self.scale = float(arrays['scale'][0])
         self.codes, self.order = arrays['codes'], arrays['order']
         self.starts, self.lists = arrays['starts'], arrays['lists']
         n = len(self.codes)
@@ -90,8 +88,7 @@ class SketchIndex:
         A quick search reads the sketches of the nearest lists, about `_PROBED`, whatever the size
         of the map; a thorough one reads all.
         """
-        feature = _features(descriptor[np.newaxis])[0]
-        query = ((feature - self.centre) @ self.axes / self.scale).astype(np.float32)
+        query = _projected(descriptor[np.newaxis], self.arrays)[0]
         rows = np.arange(len(self)) if thorough else self._rows_near(query)
         parts = batches(rows, _BLOCK)
         products = [self.codes[part].astype(np.float32) @ query for part in parts]
@@ -150,8 +147,11 @@ def _principal_axes(features: Float32Array) -> dict[str, np.ndarray]:
 
 def _codes(descriptors: np.ndarray, learnt: Mapping[str, np.ndarray]) -> NDArray[np.int8]:
     """Sketches (m, k) of descriptors (m, d)."""
-    sketches = []
-    for part in batches(descriptors, _BLOCK):
-        projected = (_features(part) - learnt['centre']) @ learnt['axes'] / learnt['scale']
-        sketches.append(np.clip(np.rint(projected), -127, 127).astype(np.int8))
-    return np.concatenate(sketches)
+    parts = (np.rint(_projected(part, learnt)) for part in batches(descriptors, _BLOCK))
+    return np.concatenate([np.clip(part, -127, 127).astype(np.int8) for part in parts])
+
+
+def _projected(descriptors: np.ndarray, learnt: Mapping[str, np.ndarray]) -> Float32Array:
+    return np.asarray(
+        (_features(descriptors) - learnt['centre']) @ learnt['axes'] / learnt['scale']
+    )
