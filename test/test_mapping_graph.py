@@ -123,8 +123,7 @@ def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
     way = np.column_stack([np.arange(3.0), np.zeros((3, 2))])
     noise = replace(MotionNoise.default(), per_metre=np.array([4e-4, 2e-4, 1e-3]))
     wander = Wander(trajectories_of(way), way, noise)
-    start, end = np.zeros(2, dtype=np.intp), np.full(2, 2)
-    law = wander.between(start, end, np.array([2, 0]))
+    law = wander.between(np.array([0, 2]), np.array([2, 0]))
     # two steps of 3e-4 m² along each axis; turns at 1 m and at 2 m move what lies off them
     np.testing.assert_allclose(law[:, 0, 0], [6e-4 + 1e-3 * 1.0, 6e-4 + 1e-3 * (1.0 + 4.0)])
     np.testing.assert_allclose(law[:, 2, 2], 2e-3)

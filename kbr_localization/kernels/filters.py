@@ -15,7 +15,7 @@ The kernel Kalman filter ([KKR]) keeps a mean and a covariance in the RKHS inste
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 import logging
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
@@ -43,7 +43,6 @@ from numpy.typing import ArrayLike
 
 _LOG = logging.getLogger(__name__)
 
-E = TypeVar('E', bound=Embedding)
 Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
 
 
@@ -190,11 +189,11 @@ class KernelBayesSmoother:
     forward: KernelBayesFilter
     backward: KernelBayesRule
 
-    def smooth(self, beliefs: Sequence[E]) -> list[E | KernelMean]:
+    def smooth(self, beliefs: Sequence[KernelMean]) -> list[KernelMean]:
         """Kernel means of x_t given y_1..T, from those given y_1..t; without mass these stand."""
         if not beliefs:
             raise KernelError('beliefs: expected those of a run, got none')
-        smoothed: list[E | KernelMean] = [beliefs[-1]]
+        smoothed = [beliefs[-1]]
         for belief in beliefs[-2::-1]:
             try:
                 step = self.backward.posterior(belief, smoothed[-1])

@@ -142,34 +142,32 @@ def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
 
 def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
     """Rows (n, ...) in a map of `frames` (n,) with poses, see `describe_runs`; counts others."""
-    parts: list[dict[str, np.ndarray]] = []
-    outside = []
+    rows, outside = list[tuple[int, Frame]](), []
     for run, dataset in enumerate(datasets):
         own = [frame for frame in dataset if not known or frame.reference is not None]
         if len(own) < len(dataset):
             dataset.skipped['no reference pose'] = len(dataset) - len(own)
+        rows += [(run, frame) for frame in own]
         if not own:
             outside.append(outside_fixes(dataset))
-            continue
-        part = {
-            'frames': np.array(own, dtype=object),
-            'odometry': np.array([frame.odometry for frame in own]),
-            'poses': np.array([frame.reference if known else frame.odometry for frame in own]),
-            'stamps_ns': np.array([frame.stamp_ns for frame in own], dtype=np.int64),
-            'run_index': np.full(len(own), run, dtype=np.int32),
-        }
-        parts.append(part)
     for why in filter(None, outside):
-        if not parts:
+        if not rows:
             raise MapError(why)
         LOG.warning('warning: %s', why)
-    if not parts:
+    if not rows:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(
             f'no image with a reference pose in {names}: nothing to build a map from; without '
             'known poses build it by --poses odometry'
         )
-    posed = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    run_index, frames = zip(*rows, strict=True)
+    posed = {
+        'frames': np.array(frames, dtype=object),
+        'odometry': np.array([frame.odometry for frame in frames]),
+        'poses': np.array([frame.reference if known else frame.odometry for frame in frames]),
+        'stamps_ns': np.array([frame.stamp_ns for frame in frames], dtype=np.int64),
+        'run_index': np.array(run_index, dtype=np.int32),
+    }
     return posed | transitions(posed['odometry'], posed['poses'], posed['run_index'])
 
 

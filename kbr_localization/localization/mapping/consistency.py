@@ -193,8 +193,8 @@ class _Rings:
         effects /= _STEP
         carry = se2.adjoint(se2.between(self._at[theirs.first], self._at[ours.first]))
         covariances = carry @ ours.covariance @ np.swapaxes(carry, 1, 2) + theirs.covariance
-        covariances += self._wander.between(ours.first, theirs.first, theirs.first)
-        covariances += self._wander.between(ours.second, theirs.second, theirs.second)
+        covariances += self._wander.between(ours.first, theirs.first)
+        covariances += self._wander.between(ours.second, theirs.second)
         scaled = effects * self.assumed.deviations
         total = covariances + scaled @ np.swapaxes(scaled, 1, 2)
         squared = np.sum(errors * np.linalg.solve(total, errors[..., None])[..., 0], axis=1)

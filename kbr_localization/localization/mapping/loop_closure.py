@@ -118,9 +118,9 @@ def _standardised(values: Scores) -> Scores:
     return np.asarray(standard - np.median(standard, axis=0), dtype=np.float32)
 
 
-def _along(segment: Indices, at: Indices, steps: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-    """Anchors (q, k) so many steps (k,) from some (q,), and whether their segment has them."""
-    there = at[:, np.newaxis] + steps
+def _along(segment: Indices, at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+    """Anchors (q, k) that are `_STEPS` (k,) from some (q,), and whether their segment has them."""
+    there = at[:, np.newaxis] + _STEPS
     inside = np.clip(there, 0, len(segment) - 1)
     return inside, (inside == there) & (segment[inside] == segment[at][:, np.newaxis])
 
@@ -128,7 +128,7 @@ def _along(segment: Indices, at: Indices, steps: Indices) -> tuple[Indices, NDAr
 def _sequence_scores(segment: Indices, own: Indices, best: Scores) -> Scores:
     """Scores (r, a) of the sequences about anchors `own` (r,) and all; -inf where too short."""
     total, count = np.zeros_like(best), np.zeros(best.shape, dtype=np.uint8)
-    theirs, inside = _along(segment, np.arange(len(segment)), _STEPS)
+    theirs, inside = _along(segment, np.arange(len(segment)))
     for column, steps in enumerate(_STEPS):
         have = np.flatnonzero(inside[:, column])
         rows = np.flatnonzero(inside[own, column])
@@ -165,7 +165,7 @@ def _same_shape(
 ) -> NDArray[np.bool_]:
     """Whether the trajectories about pairs of anchors (m,) are alike in shape, by the odometry."""
     poses, segment = trajectories.odometry[anchors], trajectories.segment[anchors]
-    (ours, have), (theirs, also) = (_along(segment, at, _STEPS) for at in (first, second))
+    (ours, have), (theirs, also) = (_along(segment, at) for at in (first, second))
     both = have & also
     apart = se2.between(
         se2.between(poses[first][:, np.newaxis], poses[ours]),
@@ -200,7 +200,7 @@ def _aligned(
     travel, odometry = trajectories.travel, trajectories.odometry
     first, second = anchors[list(pair)]
     span = trajectories.span(int(trajectories.segment[second]))
-    along, have = _along(trajectories.segment[anchors], np.array(pair[:1]), _STEPS)
+    along, have = _along(trajectories.segment[anchors], np.array(pair[:1]))
     shifts = trajectories.step * np.arange(-6, 7) / 4.0
     fits = np.zeros(len(shifts))
     for steps, image in zip(_STEPS[have[0]], anchors[along[have]], strict=True):

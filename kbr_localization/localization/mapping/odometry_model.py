@@ -97,11 +97,11 @@ class Wander:
         self._lever = np.cumsum(heading[:, np.newaxis] * place, axis=0)
         self._square = np.cumsum(heading * np.sum(place**2, axis=1))
 
-    def between(self, start: Indices, end: Indices, at: Indices) -> FloatArray:
-        """Diagonal covariances (q, 3, 3) of motions from `start` to `end` (q,), seen at `at`."""
+    def between(self, start: Indices, end: Indices) -> FloatArray:
+        """Diagonal covariances (q, 3, 3) of motions from `start` to `end` (q,), seen there."""
         low, high = np.minimum(start, end), np.maximum(start, end)
         heading = self._heading[high] - self._heading[low]
-        place = self._poses[at, :2]
+        place = self._poses[end, :2]
         lever = (
             heading * np.sum(place**2, axis=-1)
             - 2.0 * np.sum(place * (self._lever[high] - self._lever[low]), axis=-1)
