@@ -60,7 +60,7 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
         'calibration': Calibration(np.full(SIZE, 0.01), np.eye(SIZE)),
         'motion_noise': kernel_map.motion_noise.in_metres(2.0),
         'baselines': {'nearest': {'width': 0.3}},
-        'decay': kernel_map.decay.in_metres(2.0),
+        'decay': replace(kernel_map.decay, length=2.0 * kernel_map.decay.length),
     }
     taken = grown_form(replace(kernel_map, **changed), larger)
     assert len(taken) == 21

@@ -86,7 +86,7 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
     marks = window_marks(odometry)
     if len(marks) - 1 < FEWEST:
         return None
-    sideways = moves_sideways(odometry)
+    sideways = moves_sideways(odometry, marks)
     told, ways = se2.steps(odometry[marks]), _ways(odometry, marks, sideways)
     motions = se2.steps(reference)
     fitted = np.ones(SIZE, dtype=bool)
@@ -176,9 +176,8 @@ def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(excess, 0.0) / (total - (weights**2).sum(axis=0) / total))
 
 
-def moves_sideways(odometry: FloatArray) -> bool:
+def moves_sideways(odometry: FloatArray, marks: NDArray[np.intp]) -> bool:
     """Whether a base with odometry (n, 3) moves sideways other than by turning."""
-    marks = window_marks(odometry)
     if len(marks) - 1 < FEWEST:
         return False
     ahead, aside, turn = _sums(twists(se2.steps(odometry)), marks).T
@@ -216,7 +215,7 @@ def _noise_about(tracks: Sequence[Track], errors: Sequence[FloatArray]) -> Motio
         marks = window_marks(corrected)
         misses = se2.between(se2.steps(corrected[marks]), se2.steps(reference[marks]))
         found.append((corrected, marks, misses))
-    sideways = any(moves_sideways(corrected) for corrected, *_ in found)
+    sideways = any(moves_sideways(corrected, marks) for corrected, marks, _ in found)
     ways = np.concatenate([_ways(c, marks, sideways) for c, marks, _ in found])
     misses = np.concatenate([misses for *_, misses in found])
     metres = np.hypot(ways[:, 0], ways[:, 2]) if sideways else ways[:, 0]

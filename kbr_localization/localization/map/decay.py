@@ -80,10 +80,6 @@ class SimilarityDecay:
         spread = max(1.48 * float(np.median(errors)), 0.03)
         return cls(float(q[0]), float(length), float(angle), spread)
 
-    def in_metres(self, scale: float) -> SimilarityDecay:
-        """Return the law of a map whose metres are scaled."""
-        return replace(self, length=scale * self.length)
-
 
 def with_suited_config(kernel_map: KernelMap, given: Mapping[str, Any] | None = None) -> KernelMap:
     """Learn the law of a map; give it the configuration that suits it, but for values given."""

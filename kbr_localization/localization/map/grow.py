@@ -70,9 +70,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
 
 def grown(kernel_map: KernelMap) -> np.ndarray:
     """Which images (n,) of a map were added while localizing."""
-    if GROWN_RUN not in kernel_map.run_names:
-        return np.zeros(len(kernel_map), dtype=bool)
-    return np.asarray(kernel_map.run_index == kernel_map.run_names.index(GROWN_RUN))
+    return np.asarray(np.isin(kernel_map.run_names, GROWN_RUN)[kernel_map.run_index])
 
 
 def grown_path(path: Path) -> Path:

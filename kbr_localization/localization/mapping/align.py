@@ -148,7 +148,7 @@ def move_map(
         whole,
         calibration=kernel_map.calibration.in_metres(scale),
         filter_config=KbrConfig(**in_metres_of(asdict(whole.filter_config), scale)),
-        decay=whole.decay and whole.decay.in_metres(scale),
+        decay=whole.decay and replace(whole.decay, length=scale * whole.decay.length),
         baselines={m: in_metres_of(values, scale) for m, values in whole.baselines.items()},
         motion_noise=noise,
         statistics=None,

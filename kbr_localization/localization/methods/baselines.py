@@ -67,8 +67,7 @@ class DeadReckoning(NearestImage):
         motion = self.corrected(increment)
         variances = self.config.noise_scale * self.kernel_map.motion_noise.variances(motion)
         before, self.pose = self.pose, se2.compose(self.pose, motion)
-        jacobian = np.eye(3)
-        jacobian[:2, 2] = [before[1] - self.pose[1], self.pose[0] - before[0]]
+        jacobian = se2.adjoint((before - self.pose) * np.array([1.0, 1.0, 0.0]))
         carried = jacobian @ self.covariance @ jacobian.T
         turn = se2.rotation(before[2])
         self.covariance = carried + turn @ np.diag(variances) @ turn.T
