@@ -28,7 +28,7 @@ def on_ring(metres):
     return np.array([*place, float(se2.wrap_angle(0.5 * np.pi * (side + turned)))])
 
 
-@dataclass
+@dataclass(eq=False)
 class RingRun(Dataset):
     """
     A drive along the ring: an image every `STEP` metres, by an odometry with errors.
@@ -51,6 +51,8 @@ class RingRun(Dataset):
     carried: tuple[float, float] | None = None
     known: tuple[float, float, float] | None = None
     skipped: dict = field(default_factory=dict)
+    odometry: OdometryTrack = field(init=False)
+    frames: list = field(init=False)
 
     def __post_init__(self):
         way = self.begin + np.arange(0.0, self.metres, STEP)

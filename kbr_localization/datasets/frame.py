@@ -72,6 +72,7 @@ class Skipped(dict[str, int]):
         return self._reasons.get(what, '')
 
 
+@dataclass(eq=False, repr=False)
 class Dataset:
     """
     A run: its frames in order of time, and the odometry at full rate.
@@ -84,22 +85,17 @@ class Dataset:
     `lateness_s`: seconds from the stamp of each image to its recording, empty where unknown.
     """
 
+    name: str
+    odometry: OdometryTrack
+    skipped: dict[str, int]
+    frames: Sequence[Frame]
+    reference: OdometryTrack | None = None
+    reference_frame: str = ''
+    cameras: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    cameras: tuple[str, ...] = ()
-    reference_frame: str = ''
-    lateness_s: se2.FloatArray = np.zeros(0)
-    reference: OdometryTrack | None = None
-
-    def __init__(
-        self,
-        name: str,
-        odometry: OdometryTrack,
-        skipped: dict[str, int],
-        frames: Sequence[Frame],
-    ) -> None:
-        self.name, self.odometry, self.skipped, self.frames = name, odometry, skipped, frames
+    lateness_s: tuple[float, ...] = ()
 
     @property
     def stamps_ns(self) -> se2.StampArray:

@@ -202,13 +202,8 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
     arrivals.sort(key=lambda arrival: arrival[0].stamp_ns)
     sets = [synchronizer.add(camera, frame.stamp_ns, frame) for frame, camera in arrivals]
     sets.append(synchronizer.finish())
-    frames, complete = list[Frame](), False
-    for _, found in itertools.chain(*sets):
-        images = LazyImages(tuple(None if frame is None else frame.image for frame in found))
-        leading = next(frame for frame in found if frame is not None)
-        frames.append(replace(leading, image=images))
-        complete = complete or None not in found
-    if not complete:
+    matched = [found for _, found in itertools.chain(*sets)]
+    if all(None in found for found in matched):
         raise DatasetError(
             f'{first.name}: no images of {", ".join(cameras)} within {TOLERANCE} s of each '
             'other: are their stamps of one clock?'
@@ -218,6 +213,10 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
         for camera, run in zip(cameras, runs, strict=True)
         for reason, count in run.skipped.items()
     } | dict(synchronizer.dropped)
+    frames = []
+    for found in matched:
+        images = LazyImages(tuple(None if frame is None else frame.image for frame in found))
+        frames.append(replace(next(filter(None, found)), image=images))
     joined = Dataset(first.name, first.odometry, skipped, frames)
     parts = zip(*(run.sources for run in runs), strict=True)
     joined.cameras, joined.notes = tuple(cameras), first.notes

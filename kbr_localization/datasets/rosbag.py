@@ -127,7 +127,7 @@ def read_bag(
         name, [image for image, _ in shown], odometry.track, skipped, reference.track, notes
     )
     lateness_s = {image.stamp_ns: 1e-9 * (time_ns - image.stamp_ns) for image, time_ns in shown}
-    run.lateness_s = np.array([lateness_s[image.stamp_ns] for image in run])
+    run.lateness_s = tuple(lateness_s[image.stamp_ns] for image in run)
     run.reference_frame, said = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
         said = f'no reference poses ({reference.why_none})'

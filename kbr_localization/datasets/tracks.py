@@ -71,10 +71,9 @@ def make_run(
         if known is None and reference is not None:
             known = known_pose(reference, frame.stamp_ns, recorded)
         frames.append(replace(frame, odometry=pose, reference=known))
-    run = Dataset(name, track, skipped, frames)
     # a copy of a run has the notes of the run already
-    run.reference, run.notes = reference, tuple(dict.fromkeys((*notes, *jumps)))
-    return run
+    all_notes = tuple(dict.fromkeys((*notes, *jumps)))
+    return Dataset(name, track, skipped, frames, reference, notes=all_notes)
 
 
 def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:

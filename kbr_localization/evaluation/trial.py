@@ -129,10 +129,8 @@ def part_of(drive: Dataset, frames: Sequence[Frame]) -> Dataset:
     last = int(np.searchsorted(track.stamps_ns, ends[1])) + 1
     resets = tuple(reset for reset in track.resets_ns if ends[0] < reset <= ends[1])
     odometry = OdometryTrack(track.stamps_ns[first:last], track.poses[first:last], resets)
-    part = Dataset(drive.name, odometry, Skipped(), frames)
-    part.notes, part.cameras, part.sources = drive.notes, drive.cameras, drive.sources
-    part.reference_frame = drive.reference_frame
-    return part
+    about = drive.reference_frame, drive.cameras, drive.notes, drive.sources
+    return Dataset(drive.name, odometry, Skipped(), frames, None, *about)
 
 
 def first_visits(poses: FloatArray) -> NDArray[np.intp]:
@@ -189,7 +187,7 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     for name, stamps in (('images', drive.stamps_ns), ('odometry', drive.odometry.stamps_ns)):
         seconds = np.diff(stamps) * 1e-9
         rows[name] = f'{1.0 / np.median(seconds):.1f} Hz, longest gap {seconds.max():.2f} s'
-    if drive.lateness_s.size:
+    if drive.lateness_s:
         middle, most = np.quantile(drive.lateness_s, [0.5, 0.95])
         rows['images recorded after their stamps'] = f'{middle:.3f} s, 95% within {most:.3f} s'
     return rows
