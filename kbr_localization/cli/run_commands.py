@@ -380,7 +380,7 @@ def convert(
     else:
         from kbr_localization.datasets.cold import write_cold_run
 
-        left_out = write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes).skipped
+        left_out = write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes)
     console.note_skipped(dataset.skipped | left_out)
     # of several cameras the others may have an image of that moment
     broken = 0 if dataset.cameras else left_out.get('broken image', 0)

@@ -12,6 +12,7 @@ from typing import Any
 import weakref
 
 from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.opening import BAG_SUFFIXES
 from kbr_localization.datasets.tables import load_yaml
 from kbr_localization.errors import DatasetError
 
@@ -25,7 +26,6 @@ except ImportError as error:
 
 TYPESTORE, NOETIC = get_typestore(Stores.ROS2_JAZZY), get_typestore(Stores.ROS1_NOETIC)
 METADATA = 'metadata.yaml'
-STORAGE_SUFFIXES = ('.mcap', '.db3', '.bag')
 RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 ODOMETRY, TF = 'nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage'
 POSE = 'geometry_msgs/msg/PoseStamped'
@@ -195,7 +195,7 @@ def _storage_of(path: Path) -> Path:
             )
     if not path.is_dir() or (path / METADATA).is_file():
         return path
-    storages = [file for file in files if file.suffix in STORAGE_SUFFIXES]
+    storages = [file for file in files if file.suffix in BAG_SUFFIXES]
     if len(storages) == 1:
         return storages[0]
     raise DatasetError(

@@ -11,7 +11,7 @@ import re
 import weakref
 
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
-from kbr_localization.datasets.images import encoded_bytes, IMAGE_SUFFIXES, ImageFile
+from kbr_localization.datasets.images import encoded_bytes, image_files, ImageFile
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -102,8 +102,8 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
 def read_cold(folder: Path) -> Dataset:
     """Read a run of COLD of the folder of one camera; raises DatasetError if nothing is left."""
     path, skipped = folder.parent, Skipped()
-    files, places = sorted(folder.iterdir()), path / PLACES
-    if not files and places.is_file() and not places.stat().st_size:
+    places, poses = path / PLACES, path / POSES
+    if not any(folder.iterdir()) and places.is_file() and not places.stat().st_size:
         raise DatasetError(
             f'no image was recorded in {path}: each needs odometry of its time; the log of the '
             'recorder says what did not come'
@@ -116,21 +116,19 @@ def read_cold(folder: Path) -> Dataset:
     refuse_repeated_times(f'{path / ODOMETRY}: the times', stamps)
     odometry, notes = make_track(samples, skipped, f'in {ODOMETRY.name}'), read_notes(path)
     images = list[Frame]()
-    for file in files:
-        if file.suffix.lower() in IMAGE_SUFFIXES:
-            try:
-                stamp_ns, pose = parse_image_name(file.name)
-            except ValueError as error:
-                skipped.add('bad image name', error)
-                continue
-            pose = None if WITHOUT_POSES in notes else pose
-            images.append(Frame(stamp_ns, ImageFile(file), reference=pose, name=file.name))
+    for file in image_files(folder):
+        try:
+            stamp_ns, pose = parse_image_name(file.name)
+        except ValueError as error:
+            skipped.add('bad image name', error)
+            continue
+        pose = None if WITHOUT_POSES in notes else pose
+        images.append(Frame(stamp_ns, ImageFile(file), reference=pose, name=file.name))
     if not images:
         raise DatasetError(
             f'no images in {folder}: expected names like t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
             + ''.join(f', {count} {reason}' for reason, count in skipped.items())
         )
-    poses = path / POSES
     has_poses = poses.is_file() and poses.stat().st_size > 0
     known = read_track(poses, skipped) if has_poses else None
     return make_run(path.resolve().name, images, odometry, skipped, known, notes)
@@ -142,13 +140,13 @@ def write_cold_run(
     odometry: OdometryTrack,
     notes: Sequence[str] = (),
     quality: int = 95,
-) -> Dataset:
+) -> dict[str, int]:
     """
-    Write a run in COLD's format, as a whole or not at all, and open it.
+    Write a run in COLD's format, as a whole or not at all.
 
     JPEG and PNG files are copied byte by byte, other images are encoded as JPEG of a `quality`;
-    those that cannot be read are left out and counted in `skipped` of the run. Stamps are cut to
-    microseconds, as the format has them. Raises DatasetError when `path` exists, when no image can
+    those that cannot be read are left out. Stamps are cut to microseconds, as the format has them.
+    Returns what is left out, by reason. Raises DatasetError when `path` exists, when no image can
     be read, or when there is no frame.
     """
     skipped, last = Skipped(), 'give at least one'
@@ -172,10 +170,7 @@ def write_cold_run(
         recording.add(ODOMETRY, ''.join(lines))
         recording.close()
         write_notes(folder, notes)
-        read_cold(folder / CAMERAS[0])
-    run = read_cold(Path(path, CAMERAS[0]))
-    run.skipped |= skipped
-    return run
+        return read_cold(folder / CAMERAS[0]).skipped | skipped
 
 
 class ColdRecording:
@@ -192,9 +187,7 @@ class ColdRecording:
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
         self.path = Path(path)
-        # with or without the ending
-        names = [camera.removesuffix(SUFFIX) + SUFFIX for camera in cameras]
-        self.cameras = tuple(names) or CAMERAS[:1]
+        self.cameras = tuple(f'{camera}{SUFFIX}' for camera in cameras) or CAMERAS[:1]
         self._lines: dict[Path, list[str]] = {table: [] for table in (ODOMETRY, POSES, PLACES)}
         places, odometry = self.path / PLACES, self.path / ODOMETRY
         if self.path.exists() and not self.path.is_dir():

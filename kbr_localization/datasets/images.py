@@ -93,6 +93,12 @@ class MessageImage:
         return encode_jpeg(decode_raw_image(message, self.name), self.name, quality)
 
 
+def image_files(folder: Path) -> list[Path]:
+    """Images of a folder by name; hidden files, as macOS adds to each, are none."""
+    files = (file for file in folder.iterdir() if not file.name.startswith('.'))
+    return sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
+
+
 def check_size(width: int, height: int, name: str) -> None:
     """Raise DatasetError when an image has more pixels than are allowed."""
     if width * height > MAX_PIXELS:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kbr_localization.datasets import public_formats as public
 from kbr_localization.datasets.cold import CAMERAS, read_cold, SUFFIX
 from kbr_localization.datasets.frame import Dataset, Skipped
+from kbr_localization.datasets.images import image_files
 from kbr_localization.datasets.multi_camera import camera_name, camera_names, join_cameras
 from kbr_localization.errors import DatasetError
 
@@ -126,11 +127,9 @@ def open_dataset(
         if form is COLD:
             return read_cold(folder)
         skipped = Skipped()
-        if form.read is None:
-            listing = public.read_traverse(where, spacing, skipped)
-        else:
-            listing = form.read(folder, skipped)
-        return listing.run(skipped, odometry_seed)
+        if form.read:
+            return form.read(folder, skipped).run(skipped, odometry_seed)
+        return public.read_traverse(where, spacing, skipped).run(skipped, odometry_seed)
 
     chosen = cameras or _usual_cameras(folders)
     if len(chosen) < 2:
@@ -143,7 +142,7 @@ def _format_of(path: Path) -> Format:
         return BAG
     if form := next((form for form in FORMATS if form.folders(path)), None):
         return form
-    if path.is_dir() and public.image_files(path):
+    if path.is_dir() and image_files(path):
         return TRAVERSE
     expected = ', '.join(form.name for form in (*FORMATS, TRAVERSE))
     for inner in sorted(path.iterdir()) if path.is_dir() else ():

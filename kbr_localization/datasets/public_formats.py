@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
-from kbr_localization.datasets.images import IMAGE_SUFFIXES, ImageFile
+from kbr_localization.datasets.images import image_files, IMAGE_SUFFIXES, ImageFile
 from kbr_localization.datasets.odometry_noise import made_odometry
 from kbr_localization.datasets.tables import (
     check_rotation,
@@ -97,10 +97,10 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     require(truth, 'the true poses of a EuRoC sequence')
     sensor = require(folder / 'sensor.yaml', 'T_BS, the camera on the body')
     expected = 'T_BS with 16 numbers of a pose under data'
-    on_body = read_setting(sensor, ('T_BS', 'data'), _camera_pose, expected)
+    on_body = read_setting(sensor, _camera_pose, expected)
 
     def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
-        x, y, z, qw, qx, qy, qz = numbers(words[1:], 7)  # and behind them velocities
+        x, y, z, qw, qx, qy, qz = numbers(words[1:8], 7)  # and behind them velocities
         body = np.array(quaternion_rotation(qx, qy, qz, qw))
         position = [x, y, z] + body @ on_body[:3, 3]
         pose = project_pose(position, body @ on_body[:3, :3], Z_FORWARD)
@@ -110,8 +110,8 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     return Listing(root.resolve().parent.name, images, track)
 
 
-def _camera_pose(data: Any) -> se2.FloatArray:
-    matrix = np.reshape(np.array(data, dtype=np.float64), (4, 4))
+def _camera_pose(settings: Any) -> se2.FloatArray:
+    matrix = np.reshape(np.array(settings['T_BS']['data'], dtype=np.float64), (4, 4))
     check_rotation(matrix[:3, :3])
     if not np.all(np.abs(matrix) < FARTHEST_M):
         raise DatasetError('expected finite numbers')
@@ -149,7 +149,7 @@ def read_kitti(folder: Path, skipped: Skipped) -> Listing:
 
 def _matrix_pose(words: list[str]) -> se2.FloatArray:
     """Pose (3,) of the 12 numbers of [R t] of a camera, in the axes of a level camera."""
-    matrix = np.reshape(numbers(words, 12), (3, 4))
+    matrix = np.reshape(numbers(words[:12], 12), (3, 4))
     check_rotation(matrix[:, :3])
     position, rotation = LEVEL_CAMERA @ matrix[:, 3], LEVEL_CAMERA @ matrix[:, :3]
     return project_pose(position, rotation, Z_FORWARD)
@@ -197,12 +197,6 @@ def read_image_folder(path: Path, skipped: Skipped) -> Listing:
     )
 
 
-def image_files(path: Path) -> list[Path]:
-    """Images of a folder by name; hidden files, as macOS adds to each, are none."""
-    files = (file for file in path.iterdir() if not file.name.startswith('.'))
-    return sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
-
-
 def _images_by_time(folder: Path, skipped: Skipped) -> list[tuple[int, Path]]:
     images, files = [], image_files(folder)
     for file in files:
@@ -233,7 +227,7 @@ def read_traverse(path: Path, spacing: float | None, skipped: Skipped) -> Listin
             'trajectory.tum beside them'
         )
     if spacing is None:
-        spacing = read_setting(settings, ('spacing',), float, 'a line "spacing: METRES"')
+        spacing = read_setting(settings, lambda s: float(s['spacing']), 'a line "spacing: METRES"')
     if not 0.0 < spacing <= 1e4:
         raise DatasetError(f'{path}: expected a spacing in (0, 10000] metres, got {spacing}')
     places = _places(files)

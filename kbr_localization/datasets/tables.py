@@ -1,9 +1,7 @@
 """Text files of runs and their poses in space, which are projected onto the floor."""
 
 from collections.abc import Callable, Sequence
-import functools
 import math
-import operator
 from pathlib import Path
 import re
 from typing import Any, TypeVar
@@ -103,11 +101,11 @@ def read_table(
 
 
 def numbers(words: Sequence[str], count: int) -> list[float]:
-    """Numbers of the first `count` words; raises ValueError for fewer, or words that are none."""
-    if len(words) < count:
+    """Numbers of `count` words; raises ValueError for more, fewer, or words that are none."""
+    if len(words) != count:  # more are of decimal commas
         raise ValueError(f'expected {count} numbers, got {len(words)}: {" ".join(words)[:60]!r}')
     try:
-        return [float(word) for word in words[:count]]
+        return [float(word) for word in words]
     except ValueError as error:
         raise ValueError(f'expected numbers, got {" ".join(words)[:60]!r}') from error
 
@@ -116,11 +114,8 @@ def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Odomet
     """Read lines of `seconds x y z qx qy qz qw`, z up, `forward` the axis that looks ahead."""
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
-        if len(words) != 8:  # more are of decimal commas
-            raise ValueError(f'expected 8 numbers, got {len(words)}: {" ".join(words)[:60]!r}')
-        values = numbers(words[1:], 7)
-        pose = project_pose(values[:3], quaternion_rotation(*values[3:]), forward)
-        return parse_seconds(words[0]), pose
+        stamp_ns, (_, x, y, z, *quaternion) = parse_seconds(words[0]), numbers(words, 8)
+        return stamp_ns, project_pose((x, y, z), quaternion_rotation(*quaternion), forward)
 
     return read_poses(path, parse, skipped)
 
@@ -174,11 +169,9 @@ def load_yaml(path: Path, most: int = 1 << 16) -> Any:
         raise ValueError(f'YAML that cannot be read: {reason}') from error
 
 
-def read_setting(
-    path: Path, keys: Sequence[str], parse: Callable[[Any], Parsed], expected: str
-) -> Parsed:
-    """Parse what a YAML file has under keys in keys; raises DatasetError in one line."""
+def read_setting(path: Path, parse: Callable[[Any], Parsed], expected: str) -> Parsed:
+    """Parse what a YAML file holds; raises DatasetError in one line."""
     try:
-        return parse(functools.reduce(operator.getitem, keys, load_yaml(path)))
+        return parse(load_yaml(path))
     except (OSError, LookupError, TypeError, ValueError, OverflowError, DatasetError) as error:
         raise DatasetError(f'{path}: expected {expected}') from error
