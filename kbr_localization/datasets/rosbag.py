@@ -318,12 +318,11 @@ class TransformTree:
     """
 
     def __init__(self) -> None:
-        self._parents: dict[str, dict[str, None]] = {}
-        self._poses: dict[tuple[str, str], StampedPoses] = {}
+        self._poses: dict[tuple[str, str], StampedPoses] = {}  # by parent and child
 
     def add(self, sent: Any, time_ns: int, fixed: bool) -> None:
         """Take in a geometry_msgs/TransformStamped; raises DatasetError."""
-        edge = parent, child = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
+        edge = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
         if not all(edge):
             return
         pose = floor_pose(sent.transform.translation, sent.transform.rotation)
@@ -331,12 +330,11 @@ class TransformTree:
         if fixed or edge not in self._poses:
             self._poses[edge] = StampedPoses()
         self._poses[edge].add(stamp_ns, time_ns, pose)
-        self._parents.setdefault(child, {})[parent] = None
 
     def add_odometry(self, frame: str, base: str, sent: StampedPoses) -> None:
         """Let messages of odometry stand for a transform that is not sent."""
-        if frame and base and base not in self._parents:
-            self._parents[base], self._poses[frame, base] = {frame: None}, sent
+        if frame and base and not any(child == base for _, child in self._poses):
+            self._poses[frame, base] = sent
 
     def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> Poses:
         """
@@ -347,7 +345,7 @@ class TransformTree:
         where its transforms do not overlap in time.
         """
         for base in filter(None, bases):
-            called = [frame for frame in self._parents if _is_called(frame, base)]
+            called = {frame for _, frame in self._poses if _is_called(frame, base)}
             for frame in sorted(called, key=lambda frame: (frame != base, frame)):
                 if way := self._way(top, frame):
                     track, source = self._along(way), f'/tf ({" -> ".join(way)})'
@@ -360,7 +358,7 @@ class TransformTree:
         for way in ways:
             if len(way) > 1 and _is_called(way[0], top):
                 return way
-            above = [parent for parent in self._parents.get(way[0], ()) if parent not in seen]
+            above = [p for p, child in self._poses if child == way[0] and p not in seen]
             ways += [[parent, *way] for parent in above]
             seen.update(above)
         return []
