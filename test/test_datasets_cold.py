@@ -101,11 +101,8 @@ def test_a_written_run_and_its_copy_are_read_back(run_path, tmp_path):
     np.testing.assert_array_equal(run.odometry.stamps_ns, track.stamps_ns)
     np.testing.assert_allclose(run.odometry.poses, track.poses, atol=2e-6)
     write_cold_run(tmp_path / 'copy', run, run.odometry)
-    assert [frame.name for frame in open_dataset(tmp_path / 'copy')] == [
-        frame.name for frame in run
-    ]
     for source, target in zip(images_of(run_path), images_of(tmp_path / 'copy'), strict=True):
-        assert source.read_bytes() == target.read_bytes()
+        assert (source.name, source.read_bytes()) == (target.name, target.read_bytes())
 
 
 def test_colours_and_missing_references_are_written(tmp_path):

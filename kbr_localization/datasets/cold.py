@@ -207,12 +207,8 @@ class ColdRecording:
                 folder.mkdir(parents=True, exist_ok=True)
             claimed = places.open('ab')
             self._release = weakref.finalize(self, claimed.close)
-            try:
-                taken = f'{self.path} is being recorded into: stop the other recorder, or give'
-                claim(claimed, DatasetError(f'{taken} another folder'))
-            except DatasetError:
-                self._release()
-                raise
+            taken = f'{self.path} is being recorded into: stop the other recorder, or give'
+            claim(claimed, DatasetError(f'{taken} another folder'))
             for table in self._lines:
                 _remove_unfinished_line(self.path / table)
             for unfinished in itertools.chain(*(folder.glob(f'*{PART}') for folder in folders)):
