@@ -291,7 +291,7 @@ def test_lengths_of_the_filter_follow_how_slowly_the_images_of_a_map_change():
     wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (1.2, 0.1))
     length = with_suited_config(wide).decay.length
     config = with_suited_config(wide).filter_config
-    assert length > 3.2 and config.position_bandwidth == pytest.approx(length)
+    assert length > 1.6 and config.position_bandwidth == pytest.approx(length)
     assert config.update_min_d == pytest.approx(0.25 * length)
     assert config.localized_radius == pytest.approx(0.75 * length)
     # as between walls where images change soon; a value that is given stays

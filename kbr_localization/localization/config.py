@@ -11,8 +11,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 _BANDWIDTHS = 1e-3, 100.0
-OPEN_GROUND = 3.2
-"""Decay length in metres, four bandwidths, from which on no walls are near."""
+OPEN_GROUND = 1.6
+"""Decay length in metres, two bandwidths, from which on it is the bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def sensible_config(
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
     heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates. A pose is sure within 1 m, but at least 3/4
-    of the bandwidth of open ground, and twice the distance of neighbouring images: no map resolves
+    does the turn between two updates. A pose is sure within 1 m, but at least 3/4 of the decay
+    length that is the bandwidth, and twice the distance of neighbouring images: no map resolves
     more.
     """
     defaults, scale = KbrConfig(), length_scale(poses, decay_length)
