@@ -7,7 +7,7 @@ from command import done, FEW_WORDS
 import cv2
 from helpers import textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization import se2
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.build import build_map
@@ -71,6 +71,8 @@ def test_frames_without_a_reference_pose_are_counted_and_some_need_one():
     run.frames = [replace(frame, reference=None) for frame in run]
     with pytest.raises(MapError, match='no image with a reference pose in tiny'):
         build_map([run])
+    for run.reference in (None, OdometryTrack(np.array([5]), np.zeros((1, 3)))):
+        assert len(build_map([run, TinyRun(12)], vision=TINY_VISION)) == 12
 
 
 @pytest.mark.parametrize(

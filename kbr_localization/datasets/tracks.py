@@ -108,7 +108,8 @@ def known_pose(
     Pose (3,) at a stamp by the known poses of a run; None where no known pose is near.
 
     The recorded `odometry`, free of jumps, moves the nearest one. Where it cannot, poses that are
-    at most `LONGEST_GAP_NS` or `FARTHEST_GAP_M` apart are interpolated.
+    at most `LONGEST_GAP_NS` or `FARTHEST_GAP_M` apart are interpolated, the latter only if the
+    odometry stays within `FARTHEST_GAP_M` too: the robot may have left and come back.
     """
     stamps, poses = reference.stamps_ns, reference.poses
     around = np.searchsorted(stamps, stamp_ns, 'right') - 1, np.searchsorted(stamps, stamp_ns)
@@ -121,7 +122,11 @@ def known_pose(
             return se2.compose(poses[near], motion)
     is_between = stamps[before] <= stamp_ns <= stamps[after]
     is_soon = stamps[after] - stamps[before] <= LONGEST_GAP_NS
-    is_near = np.hypot(*(poses[after] - poses[before])[:2]) <= FARTHEST_GAP_M
+    moves = [poses[after] - poses[before]]
+    if odometry is not None:
+        passed = np.clip((stamps[before], stamp_ns), *odometry.stamps_ns[[0, -1]])
+        moves.append(np.diff(odometry.at(passed), axis=0)[0])
+    is_near = all(np.hypot(*move[:2]) <= FARTHEST_GAP_M for move in moves)
     return reference.at(stamp_ns) if is_between and (is_soon or is_near) else None
 
 

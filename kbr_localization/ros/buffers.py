@@ -249,7 +249,7 @@ class Feed:
     def dropped(self) -> Counter[str]:
         """Images that were not used, by reason."""
         with self.news:
-            return Counter(self.queue.dropped)
+            return +self.queue.dropped  # without reasons that are counted as 0
 
     def count(self, reason: str, count: int = 1) -> None:
         """Count images that were not used though the queue gave them."""

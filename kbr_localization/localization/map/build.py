@@ -215,8 +215,8 @@ def _usable(
 def _measured(posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Measure errors and noise of the odometry, at the right time, against reference poses."""
     tracks, delays = [], []
-    for run, dataset in enumerate(datasets):
-        own = posed['run_index'] == run
+    for run in np.unique(posed['run_index']):
+        own, dataset = posed['run_index'] == run, datasets[run]
         odometry, poses, stamps_ns = (posed[n][own] for n in ('odometry', 'poses', 'stamps_ns'))
         if fault := run_faults(dataset.name, stamps_ns, odometry, poses):
             LOG.warning('%s', fault)
