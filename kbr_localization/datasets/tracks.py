@@ -96,8 +96,9 @@ def outside_fixes(dataset: Dataset) -> str:
     metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))
     return (
         f'no image of {dataset.name} has a known pose: reference poses come every {seconds:.1f} s '
-        f'and {metres:.1f} m, expected one within {LONGEST_CARRY_NS * 1e-9:g} s of an image, with '
-        'odometry from one to the other: record them more often'
+        f'and {metres:.1f} m, expected {LONGEST_GAP_NS * 1e-9:g} s or {FARTHEST_GAP_M:g} m, or '
+        f'one within {LONGEST_CARRY_NS * 1e-9:g} s of an image and recorded odometry from one to '
+        'the other: record them more often'
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 _BANDWIDTHS = 1e-3, 100.0
-OPEN_GROUND = 1.6
+LONG_DECAY = 1.6
 """Decay length in metres, two bandwidths, from which on it is the bandwidth."""
 
 
@@ -108,7 +108,7 @@ def sensible_config(
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
     `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: not
-    known). From `OPEN_GROUND` on it is the position bandwidth, and other distances grow with it:
+    known). From `LONG_DECAY` on it is the position bandwidth, and other distances grow with it:
     a narrower kernel would draw the belief to the mapped way.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
@@ -149,7 +149,7 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
 def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
     """Return the unit of length of a map with poses (n, 3) in metres: see `sensible_config`."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    unit = decay_length / KbrConfig().position_bandwidth if decay_length > OPEN_GROUND else 1.0
+    unit = decay_length / KbrConfig().position_bandwidth if decay_length > LONG_DECAY else 1.0
     return min(unit, max(0.05, spread / 0.5))
 
 
