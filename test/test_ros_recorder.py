@@ -44,10 +44,12 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     assert max(image.stat().st_size for image in images) < 3000  # 95 makes twice as many bytes
     run = open_dataset(recorded.out)
     assert len(run) >= before + 6 and run.skipped.get('bad line in odom.tdf', 0) <= 1
-    references = np.array([frame.reference for frame in run])
-    expected = np.array([robot.pose((frame.stamp_ns - robot.start_ns) * 1e-9) for frame in run])
-    np.testing.assert_allclose(references, expected, atol=1e-3)
-    assert len(build_map([run], VISION)) == len(run)
+    # DDS may bring images before it brings poses
+    known = [frame for frame in run if frame.reference is not None]
+    assert len(known) >= 8 + 6 - 1
+    expected = [robot.pose((frame.stamp_ns - robot.start_ns) * 1e-9) for frame in known]
+    np.testing.assert_allclose([frame.reference for frame in known], expected, atol=1e-3)
+    assert len(build_map([run], VISION)) == len(known)
 
 
 @pytest.mark.parametrize('child, ahead', [('base_footprint', 0.0), ('odom', 1.0)])
