@@ -86,12 +86,15 @@ class RecordingSession(Feed):
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         most = self.config.max_position_sd
         with self.news:
-            newest_ns = max((newest_ns for newest_ns, _ in self.buffer.newest(1)), default=0)
+            newest = self.buffer.newest(1)
         if position_sd > most:
             reason = 'too uncertain'
             why = f'its standard deviation is {position_sd:.2f} m, expected at most '
             why += f'max_position_sd, {most:g} m'
-        elif not self._pose_ns <= stamp_ns <= newest_ns + AHEAD_NS:
+        elif not newest:
+            self.poses_dropped['before the odometry'] += 1
+            return
+        elif not self._pose_ns <= stamp_ns <= newest[-1][0] + AHEAD_NS:
             reason = 'of another time'
             why = 'it is older than the last one, or ahead of the odometry: compare their clocks'
         else:
