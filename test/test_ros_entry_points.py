@@ -7,8 +7,9 @@ import sys
 import time
 
 from kbr_localization.demo.tour import own_domain
+from process_helpers import leader
 import pytest
-from ros_helpers import parameter_arguments
+from ros_helpers import parameter_arguments, PATIENCE
 
 pytestmark = pytest.mark.ros
 PROGRAM = """
@@ -66,3 +67,26 @@ def test_a_node_imports_nothing_that_takes_long_and_is_not_for_it():
         [sys.executable, '-c', program], check=True, capture_output=True, text=True
     )
     assert told.stdout == 'set()\n'
+
+
+WAITS_FOR_A_SIGNAL = """
+import time
+from kbr_localization.ros.running import stop_at_signals
+
+stop = stop_at_signals()
+print('waits')
+end = time.monotonic() + 2.0
+while time.monotonic() < end:
+    pass
+raise SystemExit(not stop.is_set)
+"""
+
+
+def test_signals_that_come_together_stop_a_program():
+    command = [sys.executable, '-u', '-c', WAITS_FOR_A_SIGNAL]
+    with leader(command, stdout=subprocess.PIPE) as run:
+        assert run.stdout.readline() == b'waits\n'
+        for _ in range(10_000):
+            os.kill(run.pid, signal.SIGINT)
+            os.kill(run.pid, signal.SIGTERM)
+        assert run.wait(PATIENCE) == 0

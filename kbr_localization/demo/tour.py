@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
@@ -29,7 +28,7 @@ from kbr_localization.ros import conversions
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.ros.player import Player
-from kbr_localization.ros.running import ros_context
+from kbr_localization.ros.running import ros_context, Stop
 from kbr_localization.simulation.run import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -118,7 +117,7 @@ def localize_over_ros(folder: Path, dataset: Dataset, rate: float) -> Trajectory
             executor.spin_once(timeout_sec=0.1)
             if time.monotonic() > deadline:
                 raise RosError(f'no node after {START_S:.0f} s: see {log}')
-        Player(observer, dataset, PlayerConfig(rate=rate), threading.Event()).play()
+        Player(observer, dataset, PlayerConfig(rate=rate), Stop()).play()
         # until every frame has its pose, or none comes any more
         executor.add_node(observer)
         while len(observer.poses) < len(dataset) and time.monotonic() - observer.last < 5.0:

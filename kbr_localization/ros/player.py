@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 import sys
-import threading
 import time
 from typing import Any
 
@@ -21,7 +20,7 @@ from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
 from kbr_localization.ros.inputs import listen
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
-from kbr_localization.ros.running import format_counts, program, ros_context, stop_at_signals
+from kbr_localization.ros.running import format_counts, program, ros_context, Stop, stop_at_signals
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.duration import Duration
@@ -51,9 +50,7 @@ def schedule(dataset: Dataset, start: float, duration: float) -> list[tuple[int,
 class Player:
     """Publish the messages of a run in time, spinning the node in between."""
 
-    def __init__(
-        self, node: Node, dataset: Dataset, config: PlayerConfig, stop: threading.Event
-    ) -> None:
+    def __init__(self, node: Node, dataset: Dataset, config: PlayerConfig, stop: Stop) -> None:
         self._node, self._dataset, self._config, self._stop = node, dataset, config, stop
         self._events = schedule(dataset, config.start, config.duration)
         self._sent, self._left_out = Counter[str](), Counter[str](dataset.skipped)
@@ -79,7 +76,7 @@ class Player:
         try:
             self._wait_for_subscribers()
             self._play_once()
-            while self._config.loop and not self._stop.is_set():
+            while self._config.loop and not self._stop.is_set:
                 self._play_once()
             # reliable subscribers may still lack something
             end = time.monotonic() + 3.5
@@ -89,13 +86,13 @@ class Player:
         finally:
             self._executor.remove_node(self._node)
             self._executor.shutdown()
-        verb = 'stopped after' if self._stop.is_set() else 'published'
+        verb = 'stopped after' if self._stop.is_set else 'published'
         seconds, left_out = time.monotonic() - started, format_counts(self._left_out)
         return f'{verb} {format_counts(self._sent)} in {seconds:.1f} s; left out: {left_out}'
 
     def _wait_for_subscribers(self) -> None:
         hinted, wanted = time.monotonic(), self._config.wait_for_subscribers
-        while not self._stop.is_set():
+        while not self._stop.is_set:
             publishers = (*self._images, self._odometry)
             missing = [p.topic_name for p in publishers if p.get_subscription_count() < wanted]
             if not missing:
@@ -113,12 +110,12 @@ class Player:
         for done, (stamp_ns, is_image, place) in enumerate(self._events, start=1):
             due = started + (stamp_ns - first_ns) / per_second
             # the clock is never behind what is sent, and goes on at 100 Hz
-            while (now := time.monotonic()) < due and not self._stop.is_set():
+            while (now := time.monotonic()) < due and not self._stop.is_set:
                 self._set_clock(
                     max(self._clock_ns, first_ns + round((now - started) * per_second))
                 )
                 self._spin_until(min(due, now + 0.01))
-            if self._stop.is_set():
+            if self._stop.is_set:
                 return
             self._set_clock(max(self._clock_ns, stamp_ns))
             sent_ns = stamp_ns if self._clock else self._node.get_clock().now().nanoseconds
@@ -137,7 +134,7 @@ class Player:
             self._clock.publish(Clock(clock=conversions.ns_to_stamp(stamp_ns)))
 
     def _spin_until(self, moment: float) -> None:
-        while (left := moment - time.monotonic()) > 0.0 and not self._stop.is_set():
+        while (left := moment - time.monotonic()) > 0.0 and not self._stop.is_set:
             self._executor.spin_once(timeout_sec=left)
 
     def _publish_frame(self, frame: Frame, stamp_ns: int) -> None:

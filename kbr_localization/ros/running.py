@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 import gc
 import re
@@ -42,10 +43,21 @@ def ros_context(args: list[str] | None = None, domain: int | None = None) -> Ite
         rclpy.try_shutdown()
 
 
-def stop_at_signals() -> threading.Event:
-    """Return an event that signals to stop set from now on."""
-    stop = threading.Event()
-    _at_signals(lambda *_: stop.set())
+@dataclass
+class Stop:
+    """Whether to stop. An event has a lock, for which signals that come together wait for ever."""
+
+    is_set: bool = False
+
+
+def stop_at_signals() -> Stop:
+    """Return what signals to stop set from now on."""
+    stop = Stop()
+
+    def handle(*_: Any) -> None:
+        stop.is_set = True
+
+    _at_signals(handle)
     return stop
 
 
@@ -83,7 +95,7 @@ def spin(node: Node) -> None:
     stop, executor = stop_at_signals(), SingleThreadedExecutor()
     executor.add_node(node)
     try:
-        while not stop.is_set():
+        while not stop.is_set:
             executor.spin_once(timeout_sec=WAKE_SECONDS)
     finally:
         executor.shutdown()
