@@ -84,7 +84,7 @@ class RecordingSession(Feed):
 
     def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
-        most = self.config.max_position_sd
+        most, reason, why = self.config.max_position_sd, '', ''
         with self.news:
             newest = self.buffer.newest(1)
         if position_sd > most:
@@ -92,18 +92,18 @@ class RecordingSession(Feed):
             why = f'its standard deviation is {position_sd:.2f} m, expected at most '
             why += f'max_position_sd, {most:g} m'
         elif not newest:
-            self.poses_dropped['before the odometry'] += 1
-            return
+            reason = 'before the odometry'
         elif not self._pose_ns <= stamp_ns <= newest[-1][0] + AHEAD_NS:
             reason = 'of another time'
             why = 'it is older than the last one, or ahead of the odometry: compare their clocks'
-        else:
-            if stamp_ns > self._pose_ns:  # SLAM repeats a transform
-                self._recording.add(POSES, format_pose(stamp_ns, pose))
-            self.pose, self._pose_ns = pose, stamp_ns
+        if why:
+            self._log('warning', f'pose not used: {why}')
+        if reason:
+            self.poses_dropped[reason] += 1
             return
-        self.poses_dropped[reason] += 1
-        self._log('warning', f'pose not used: {why}')
+        if stamp_ns > self._pose_ns:  # SLAM repeats a transform
+            self._recording.add(POSES, format_pose(stamp_ns, pose))
+        self.pose, self._pose_ns = pose, stamp_ns
 
     def stall(self, now: float, images_come: bool) -> str:
         """Say why no image has been recorded for long although they come in, or nothing."""

@@ -45,7 +45,7 @@ def ros_context(args: list[str] | None = None, domain: int | None = None) -> Ite
 
 @dataclass
 class Stop:
-    """Whether to stop. An event has a lock, for which signals that come together wait for ever."""
+    """Whether to stop; without the lock of an event, in whose `set` a second signal would hang."""
 
     is_set: bool = False
 
@@ -75,7 +75,7 @@ def program(body: Callable[[], None]) -> Callable[[], int]:
     def run() -> int:
         # keep imported objects out of garbage collections, which would take 30 ms each
         gc.freeze()
-        # until the body asks for an event, signals end the start: there is no state to save
+        # until the body calls `stop_at_signals`, they end the start: there is no state to save
         _at_signals(signal.default_int_handler)
         try:
             with ros_context():

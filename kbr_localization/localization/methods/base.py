@@ -22,7 +22,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _RANGES: dict[str, tuple[Any, ...]] = {
-    **{name: tuple(field.metadata.values()) for name, field in fields_of(KbrConfig).items()},
     'position_bandwidth': (
         'bandwidth in x and y, metres; of `kmcf` by default at least 6 times the distance '
         'between images of the map, up to 2.9',
@@ -41,8 +40,8 @@ _RANGES: dict[str, tuple[Any, ...]] = {
     'points': ('points that carry the belief', 10, 1_000_000),
 }
 """
-Description, lowest and highest value of every parameter, and where `kbr tune` searches: as of
-`kbr` where nothing else is given.
+Description, lowest and highest value of parameters, and where `kbr tune` searches; those that are
+not here have what they have in `KbrConfig`.
 """
 SURE = {'covariance_scale': 1.0, 'localized_radius': 1.0, 'localized_mass': 0.9}
 GATED = {**SURE, 'update_min_d': 0.4, 'update_min_a': 0.15, 'noise_scale': 8.0}
@@ -57,10 +56,14 @@ ON_MAP = {
 
 def config_class(name: str, **defaults: Any) -> Any:
     """Return a configuration class; the defaults are the best of a search on test data."""
-    fields = [
-        (each, type(default), parameter(default, *_RANGES[each]))
-        for each, default in defaults.items()
-    ]
+    of_kbr = fields_of(KbrConfig)
+
+    def described(each: str, default: Any) -> Any:
+        if each in _RANGES:
+            return parameter(default, *_RANGES[each])
+        return parameter(default, **of_kbr[each].metadata)
+
+    fields = [(each, type(value), described(each, value)) for each, value in defaults.items()]
     return make_dataclass(name, fields, bases=(Config,), frozen=True)
 
 
