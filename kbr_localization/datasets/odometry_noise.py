@@ -71,7 +71,7 @@ def reported_track(
     truth: OdometryTrack, noise: OdometryNoise, rng: np.random.Generator
 ) -> OdometryTrack:
     """Odometry of the wheels' point for true poses, its origin random within 5 m."""
-    steps = se2.between(truth.poses[:-1], truth.poses[1:])
+    steps = se2.steps(truth.poses)
     reported = reported_steps(steps, np.diff(truth.stamps_ns), noise, rng)
     origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
     return OdometryTrack(truth.stamps_ns, se2.chain(origin, reported))
