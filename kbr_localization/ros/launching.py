@@ -63,6 +63,7 @@ def describe(
         actions.DeclareLaunchArgument(name, default_value=default, description=texts[name])
         for name, default in defaults.items()
     ]
+    shared('config/fastdds.xml')  # without the profile raw images would be lost in silence
     described += [actions.SetEnvironmentVariable(*each) for each in fast_dds_profile().items()]
     return LaunchDescription([*described, actions.OpaqueFunction(function=run)])
 
