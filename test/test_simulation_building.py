@@ -5,8 +5,8 @@ import itertools
 from kbr_localization import se2
 from kbr_localization.simulation.floor_plan import office
 from kbr_localization.simulation.light import Light, LIGHTS
-from kbr_localization.simulation.renderer import Atlas, Camera, cast
-from kbr_localization.simulation.robot import follow, RATE, RobotCamera
+from kbr_localization.simulation.renderer import Atlas, Camera, cast_rays
+from kbr_localization.simulation.robot import drive_along, RATE, RobotCamera
 from kbr_localization.simulation.run import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.sprites import crowd
 from kbr_localization.simulation.textures import Style
@@ -35,7 +35,7 @@ def poses_on_ways(plan, count, rng):
 def test_rays_end_where_small_steps_meet_the_wall():
     camera, steps = Camera(33, 24, 20.0, 1.0), np.arange(0.0, 30.0, 0.01)
     for pose in poses_on_ways(PLAN, 20, np.random.default_rng(1)):
-        depth = cast(PLAN.walls, camera, pose).depth
+        depth = cast_rays(PLAN.walls, camera, pose).depth
         ahead = np.array([np.cos(pose[2]), np.sin(pose[2])])
         rays = ahead + camera.slopes[:, np.newaxis] * np.array([ahead[1], -ahead[0]])
         free = PLAN.is_free(pose[:2] + steps[:, np.newaxis, np.newaxis] * rays)
@@ -68,7 +68,7 @@ def test_a_tour_takes_every_way_once_in_each_direction():
 
 def test_drives_keep_clear_of_walls_and_within_the_speed():
     rng = np.random.default_rng(6)
-    poses = follow(PLAN, PLAN.random_walk(150.0, rng), rng)
+    poses = drive_along(PLAN, PLAN.random_walk(150.0, rng), rng)
     around = np.stack([np.cos(np.arange(8)), np.sin(np.arange(8))], axis=1)
     assert np.all(PLAN.is_free(poses[:, np.newaxis, :2] + 0.2 * around))
     steps = se2.between(poses[:-1], poses[1:])

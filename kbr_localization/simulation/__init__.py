@@ -1,1 +1,1 @@
-"""Rendered runs through a building that exists only in memory."""
+"""Runs rendered in generated buildings."""

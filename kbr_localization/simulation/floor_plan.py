@@ -1,4 +1,4 @@
-"""Floor plans of look-alike places: free cells, the walls around them, a graph of ways."""
+"""Floor plans with look-alike places: free cells, walls, and a graph of drivable paths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 
 CELL = 0.25
 """Metres of a grid cell; every length of a plan is a multiple of it."""
-MAX_WALL = 8.0  # metres; longer walls are cut, so that each fits on a page of the atlas
+MAX_WALL = 8.0  # metres; longer walls are cut so that each fits on a page of the atlas
 SOLID = -1
-CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL  # metres: widths of corridors and doorways, thickness
+CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL  # metres: width of corridors and doorways, wall thickness
 Rows = NDArray[np.int64]
 Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]
-"""x and y of the lower left corner, width, height; multiples of `CELL`."""
+"""x and y of the lower left corner, width, height: metres, multiples of `CELL`."""
 Room = tuple[float, float, float, float, str, float]
-"""A rectangle, the kind that decides its looks, and the distance of its lamps, 0 for none."""
+"""A rectangle, the kind that selects its textures, and metres between lamps (0: no lamps)."""
 
 
 @dataclass(frozen=True)
 class Walls:
     """
-    Flat pieces of wall, as seen from the free side.
+    Flat wall segments, left and right as seen from free space.
 
-    `start`: (n, 2) left end, metres. `right`: (n, 2) unit vectors from there to the right end.
-    `length`: (n,) metres. `region`: (n,) index of the region in front.
+    `start`: (n, 2) left end, metres. `right`: (n, 2) unit vectors from the left to the right end.
+    `length`: (n,) metres. `region`: (n,) index of the region in front of the wall.
     """
 
     start: FloatArray
@@ -38,19 +38,19 @@ class Walls:
 
     @property
     def normal(self) -> FloatArray:
-        """Return the unit vectors (n, 2) from the wall into the free space."""
+        """Return unit vectors (n, 2) from the walls into free space."""
         return np.stack([self.right[:, 1], -self.right[:, 0]], axis=-1)
 
 
 @dataclass(frozen=True)
 class FloorPlan:
     """
-    A building's ground floor.
+    The plan of one floor.
 
-    `region`: (rows, columns) index of the region that each cell belongs to, -1 where it is solid;
-    cell (i, j) spans x in [j, j + 1) CELL and y in [i, i + 1) CELL. `kinds`: name of each
-    region's kind. `nodes`: (k, 2) points that a robot may drive between. `edges`: (e, 2) pairs of
-    nodes with free space between them. `lamps`: (l, 2) ceiling lamps.
+    `region`: (rows, columns) index of the region of each cell, -1 where it is solid; cell (i, j)
+    spans x in [j, j + 1) CELL and y in [i, i + 1) CELL. `kinds`: kind of each region.
+    `nodes`: (k, 2) points to drive between, metres. `edges`: (e, 2) indices of two nodes with a
+    free straight line between them. `lamps`: (l, 2) ceiling lamps, metres.
     """
 
     region: NDArray[np.int32]
@@ -61,18 +61,17 @@ class FloorPlan:
     lamps: FloatArray
 
     def cells(self, points: FloatArray) -> tuple[Rows, Rows]:
-        """Rows and columns of the cells that hold points (..., 2), clipped to the grid."""
+        """Return rows and columns of the cells at points (..., 2), clipped to the grid."""
         index = np.floor(np.asarray(points) / CELL).astype(np.int64)
         rows = np.clip(index[..., 1], 0, self.region.shape[0] - 1)
         return rows, np.clip(index[..., 0], 0, self.region.shape[1] - 1)
 
     def is_free(self, points: FloatArray) -> NDArray[np.bool_]:
-        """Whether points (..., 2) lie in free space."""
+        """Return whether points (..., 2) lie in free space."""
         return np.asarray(self.region[self.cells(points)] != SOLID)
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """Nodes that each node has an edge to."""
         neighbours: list[list[int]] = [[] for _ in self.nodes]
         for a, b in self.edges.tolist():
             neighbours[a].append(b)
@@ -80,7 +79,7 @@ class FloorPlan:
         return neighbours
 
     def random_walk(self, length: float, rng: np.random.Generator) -> list[int]:
-        """Nodes of a way of at least `length` metres that turns back in dead ends only."""
+        """Return nodes of a path of at least `length` metres that turns back only at dead ends."""
         nodes, covered = [int(rng.integers(len(self.nodes)))], 0.0
         while covered < length:
             near = self.neighbours[nodes[-1]]
@@ -89,21 +88,21 @@ class FloorPlan:
         return nodes
 
     def tour(self, rng: np.random.Generator) -> list[int]:
-        """Nodes of a closed way with every edge once in each direction (Hierholzer)."""
+        """Return nodes of a closed path with each edge once in each direction (Hierholzer)."""
         untaken = [rng.permutation(near).tolist() for near in self.neighbours]
-        trail, way = [int(rng.integers(len(self.nodes)))], []
+        trail, path = [int(rng.integers(len(self.nodes)))], []
         while trail:
             onward = untaken[trail[-1]]
             if not onward:
-                way.append(trail.pop())
+                path.append(trail.pop())
                 continue
             chosen = next((node for node in onward if node not in trail[-2:-1]), onward[0])
             onward.remove(chosen)
             trail.append(chosen)
-        return way[::-1]
+        return path[::-1]
 
     def path(self, nodes: list[int], offset: float = 0.0) -> tuple[FloatArray, FloatArray]:
-        """Corners (k, 2) of a way that keeps `offset` metres to the right, and metres to each."""
+        """Return corners (k, 2) of a path `offset` metres right of nodes, and distances (k,)."""
         corners = self.nodes[nodes]
         steps = np.diff(corners, axis=0)
         right = np.stack([steps[:, 1], -steps[:, 0]], axis=1) / np.hypot(*steps.T)[:, np.newaxis]
@@ -117,11 +116,11 @@ def draw_plan(
     width: float,
     height: float,
     rooms: Sequence[Room],
-    ways: Sequence[tuple[Point, Point]],
+    edges: Sequence[tuple[Point, Point]],
     nodes: Sequence[Point] = (),
     blocks: Sequence[Rectangle] = (),
 ) -> FloorPlan:
-    """Draw rooms on solid ground, fill `blocks` again, and join points, `nodes` first, by ways."""
+    """Draw rooms in metres on solid ground, then solid `blocks`; `nodes` get the first indices."""
     region = np.full((round(height / CELL) + 2, round(width / CELL) + 2), SOLID, dtype=np.int32)
     lamps = []
     for index, (*rectangle, _, lamp_spacing) in enumerate(rooms):
@@ -134,13 +133,13 @@ def draw_plan(
             lamps += [(a, b) for a in xs for b in ys]
     for block in blocks:
         _fill(region, block, SOLID)
-    points = list(dict.fromkeys([*nodes, *itertools.chain(*ways)]))
+    points = list(dict.fromkeys([*nodes, *itertools.chain(*edges)]))
     return FloorPlan(
         region=region,
         kinds=tuple(kind for *_, kind, _ in rooms),
         walls=_trace_walls(region),
         nodes=np.array(points) + CELL,
-        edges=np.array([[points.index(end) for end in way] for way in ways]),
+        edges=np.array([[points.index(end) for end in edge] for edge in edges]),
         lamps=np.array(lamps) + CELL,
     )
 
@@ -151,27 +150,27 @@ def _fill(region: NDArray[np.int32], rectangle: Sequence[float], value: int) -> 
 
 
 def _trace_walls(region: NDArray[np.int32]) -> Walls:
-    """Trace the boundary between free and solid cells, seen from each of the four sides."""
-    pieces = []
+    """Return the boundary between free and solid cells, traced from each of the four sides."""
+    walls = []
     rows, columns = region.shape
-    # turn the grid so that the solid cell is always the next row up, and its corners, complex
-    # numbers of column and row, back again
+    # rotate the grid so that the solid cell is always one row up, and rotate the ends, complex
+    # numbers column + row i, back
     for turns, origin in enumerate((0, columns, complex(columns, rows), complex(0, rows))):
         turned = np.rot90(region, turns)
         for row in range(1, len(turned)):
             front = np.where(turned[row] == SOLID, turned[row - 1], SOLID)
-            for ends in _runs(front):
+            for ends in _segments(front):
                 start, stop = (origin + 1j**turns * complex(column, row) for column in ends)
                 length = abs(stop - start)
                 right = (stop - start) / length
                 where = (start.real * CELL, start.imag * CELL, right.real, right.imag)
-                pieces.append((*where, length * CELL, int(front[ends[0]])))
-    table = np.array(pieces, dtype=np.float64)
+                walls.append((*where, length * CELL, int(front[ends[0]])))
+    table = np.array(walls, dtype=np.float64)
     return Walls(table[:, 0:2], table[:, 2:4], table[:, 4], table[:, 5].astype(np.int64))
 
 
-def _runs(front: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """Begin and end of runs of equal regions along a grid line, cut to `MAX_WALL`."""
+def _segments(front: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Return begin and end of parts of a grid line with one region, up to `MAX_WALL` long."""
     result: list[tuple[int, int]] = []
     borders = [0, *(np.flatnonzero(np.diff(front)) + 1).tolist(), front.size]
     for begin, end in itertools.pairwise(borders):
@@ -183,7 +182,7 @@ def _runs(front: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def office(size: float, rng: np.random.Generator) -> FloorPlan:
-    """Draw equal corridors of `size` metres, joined at both ends, two of three rooms open."""
+    """Draw three equal corridors of `size` metres, joined at both ends, with rooms between."""
     corridors, depth = 3, 4.0
     pitch = CORRIDOR + depth
     lows = [index * pitch for index in range(corridors)]
@@ -196,10 +195,10 @@ def office(size: float, rng: np.random.Generator) -> FloorPlan:
         rooms.append((x, CORRIDOR, CORRIDOR, lows[-1] - CORRIDOR, 'crossing', 3.0))
     count = max(1, int((size - 2 * CORRIDOR - WALL) // 4.0))
     width = np.floor((size - 2 * CORRIDOR - WALL) / count / CELL) * CELL
-    ways: list[tuple[Point, Point]] = []
+    edges: list[tuple[Point, Point]] = []
     for index, sides in enumerate(itertools.pairwise(stops)):
         low = lows[index] + CORRIDOR
-        ways += zip(sides[0][:2], sides[1][:2], strict=True)
+        edges += zip(sides[0][:2], sides[1][:2], strict=True)
         for column in range(count):
             if rng.random() > 0.67:
                 continue
@@ -210,9 +209,9 @@ def office(size: float, rng: np.random.Generator) -> FloorPlan:
             rooms.append((door_x, (low, low + depth - WALL)[side], DOOR, WALL, 'doorway', 0.0))
             middle, beyond = door_x + DOOR / 2, (-CORRIDOR / 2, depth + CORRIDOR / 2)[side]
             outside = (middle, low + beyond)
-            ways.append(((middle, low + depth / 2), outside))
+            edges.append(((middle, low + depth / 2), outside))
             sides[side].append(outside)
     for along in stops:
         # doors that face each other share a node
-        ways += itertools.pairwise(sorted(set(along)))
-    return draw_plan(size, lows[-1] + CORRIDOR, rooms, ways, corners)
+        edges += itertools.pairwise(sorted(set(along)))
+    return draw_plan(size, lows[-1] + CORRIDOR, rooms, edges, corners)

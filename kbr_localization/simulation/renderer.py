@@ -1,9 +1,9 @@
 """
-The view of a camera in a floor plan: ray casting per image column, then one look-up in an atlas.
+Render a floor plan: cast a ray for each image column, then look all pixels up in a texture atlas.
 
-A picture of a wall is shrunk along its length by the slant of the view and in height by the
-distance, so the atlas keeps every wall at all pairs of power-of-two shrinkings (a rip-map), and
-the ground at equal ones (a mip-map). Looking up is then one cv2.remap of the whole view.
+The image of a wall is shrunk along the wall by the viewing angle and in height by the distance.
+So the atlas holds each wall at all pairs of power-of-two scales (a rip-map), and floor and ceiling
+at equal scales (a mip-map). One cv2.remap then renders the whole image.
 """
 
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 
 LEVELS_ALONG, LEVELS_UP, LEVELS_GROUND = 6, 4, 5
-GUARD = 16  # pixels on both sides of a wall's texture that repeat its edge, for interpolation
-PAGE = 1024  # pixels along a page; as every size on it, a multiple of the strongest shrinking
+GUARD = 16  # pixels on both sides of a wall texture that repeat its edge, for interpolation
+PAGE = 1024  # pixels along a page; like all sizes on it, a multiple of the strongest shrinking
 GROUND_SCALE = 32  # pixels per metre of floor and ceiling
-FAR, NEAR = 200.0, 0.05  # metres: bounds of a ray
+FAR, NEAR = 200.0, 0.05  # metres: largest and smallest depth of a ray
 
 
 @dataclass(frozen=True)
 class Camera:
     """
-    A pinhole camera without distortion that looks ahead, its axis level.
+    A level pinhole camera without distortion that looks ahead.
 
-    `width`, `height`: pixels. `focal`: pixels. `mount`: metres above the floor. `tilt`: pixels by
-    which the horizon lies below the middle.
+    `width`, `height`, `focal`: pixels. `mount`: metres above the floor. `tilt`: pixels from the
+    image centre down to the horizon.
     """
 
     width: int
@@ -55,17 +55,17 @@ class Camera:
 
     @property
     def slopes(self) -> FloatArray:
-        """Sideways metres per metre ahead (width,) of each column's ray, to the right."""
+        """Return metres to the right per metre ahead (width,) of the ray of each column."""
         return np.asarray((np.arange(self.width) - (self.width - 1) / 2) / self.focal, np.float64)
 
 
 @dataclass(frozen=True)
-class View:
+class RayHits:
     """
-    Where the ray of each column (width,) of a camera at a pose (3,) meets a wall.
+    Where the rays of the columns (width,) of a camera at a pose (3,) hit walls.
 
-    `depth`: metres ahead. `wall`: its index. `along`: metres from its start. `plane`: metres from
-    the camera to its plane.
+    `depth`: metres ahead. `wall`: index of the wall. `along`: metres from the start of the wall.
+    `plane`: metres from the camera to the plane of the wall.
     """
 
     camera: Camera
@@ -77,23 +77,23 @@ class View:
 
 
 def axes(pose: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return unit vectors (2,) ahead and to the right of a pose (3,)."""
+    """Return the unit vectors (2,) ahead of a pose (3,) and to its right."""
     cosine, sine = np.cos(pose[2]), np.sin(pose[2])
     return np.array([cosine, sine]), np.array([sine, -cosine])
 
 
-def cast(walls: Walls, camera: Camera, pose: FloatArray) -> View:
+def cast_rays(walls: Walls, camera: Camera, pose: FloatArray) -> RayHits:
     """
-    Find the nearest wall along each column's ray.
+    Find the nearest wall on the ray of each column.
 
-    Of a wall with start s, unit normal n and direction r, the ray p + z d meets the plane at
-    depth z = n.(s - p) / n.d and the point r.(p + z d - s) along it.
+    The ray p + z d meets the plane of a wall with start s, unit normal n and direction r at depth
+    z = n.(s - p) / n.d, r.(p + z d - s) metres along the wall.
     """
     ahead, right = axes(pose)
     slopes = camera.slopes[np.newaxis].astype(np.float32)
 
     def by_ray(vectors: FloatArray) -> Float32:
-        """Products (k, width) of vectors (k, 2) and the rays."""
+        """Return the dot products (k, width) of vectors (k, 2) and the rays."""
         return _column(vectors @ ahead) + _column(vectors @ right) * slopes
 
     offset = pose[:2] - walls.start
@@ -102,7 +102,7 @@ def cast(walls: Walls, camera: Camera, pose: FloatArray) -> View:
     facing = front & ((-offset @ ahead > NEAR) | (ends @ ahead > NEAR))
     offset, normal, along = offset[facing], walls.normal[facing], walls.right[facing]
     plane = np.sum(offset * normal, axis=1)
-    # rays that move away from the wall never meet it
+    # a ray that leads away from the wall never meets it
     depth = _column(-plane) / np.minimum(by_ray(normal), -1e-6)
     position = _column(np.sum(offset * along, axis=1)) + depth * by_ray(along)
     length = _column(walls.length[facing])
@@ -110,7 +110,7 @@ def cast(walls: Walls, camera: Camera, pose: FloatArray) -> View:
     depth[missed] = FAR
     nearest = np.argmin(depth, axis=0)
     columns = np.arange(camera.width)
-    return View(
+    return RayHits(
         camera,
         pose,
         depth[nearest, columns].astype(np.float64),
@@ -122,16 +122,16 @@ def cast(walls: Walls, camera: Camera, pose: FloatArray) -> View:
 
 class Atlas:
     """
-    The textures of a building, painted once and lit for every light.
+    The textures of a building in one image, painted once and shaded for each light.
 
-    The walls lie on pages, one below the other; a page shrunk along stands to the right of the
-    larger ones, a page shrunk in height below them. Floor and ceiling come last. `shape`: rows
-    and columns of the atlas.
+    Wall textures lie on pages. The pages are stacked downwards, first at full height, then at
+    smaller heights; copies shrunk along the walls follow to the right. Floor and ceiling are at
+    the bottom. `shape`: rows and columns of the atlas.
     """
 
     def __init__(self, plan: FloorPlan, style: Style, rng: np.random.Generator) -> None:
         self._plan, self._style = plan, style
-        self._offset, self._page = _arrange(plan.walls.length * style.scale)
+        self._offset, self._page = _pack(plan.walls.length * style.scale)
         self._pages = int(self._page.max()) + 1
         self._walls, self._glow = np.zeros((2, style.rows * self._pages, PAGE), np.uint8)
         for wall, length in enumerate(plan.walls.length.tolist()):
@@ -151,39 +151,39 @@ class Atlas:
         self.shape = self._ceiling_row + rows, 2 * max(PAGE, columns)
 
     def lit(self, light: Light, grid: FloatGrid) -> Pixels:
-        """All textures at all sizes under a light and its `light_grid`: uint8 of `shape`."""
+        """Return all textures (`shape`, uint8) at all scales in a light with its `light_grid`."""
         atlas = np.zeros(self.shape, np.uint8)
         walls = shade(self._walls, self._light_on_walls(grid, light))
         for up, along in np.ndindex(LEVELS_UP, LEVELS_ALONG):
-            _place(atlas, walls, (up, along), (self._page_row(up), _start(PAGE, along)))
+            _copy_shrunk(atlas, walls, (up, along), (self._page_row(up), _start(PAGE, along)))
         rows, columns = self._floor.shape
         ground = cv2.resize(grid, (columns, rows), interpolation=cv2.INTER_LINEAR)
         lamps = np.where(self._lamps > 0, 1.5 * light.lamps, 0.75 * ground)
         floor, ceiling = shade(self._floor, ground), shade(self._ceiling, lamps)
         for level in range(LEVELS_GROUND):
             for image, row in ((floor, self._floor_row), (ceiling, self._ceiling_row)):
-                _place(atlas, image, (level, level), (row, _start(columns, level)))
+                _copy_shrunk(atlas, image, (level, level), (row, _start(columns, level)))
         return atlas
 
-    def picture(self, lit: Pixels, view: View) -> Pixels:
-        """Image (height, width) of walls, floor and ceiling."""
-        x, y = self._ground_maps(view.camera, view.pose)
-        self._put_walls(x, y, view)
+    def picture(self, lit: Pixels, hits: RayHits) -> Pixels:
+        """Return the image (height, width) of walls, floor and ceiling."""
+        x, y = self._ground_maps(hits.camera, hits.pose)
+        self._overwrite_walls(x, y, hits)
         image: Pixels = cv2.remap(lit, x, y, cv2.INTER_LINEAR)
         return image
 
     def _page_row(self, level: Any) -> Any:
-        """First row of the pages shrunk 2^level times in height."""
+        """Return the first row of the pages shrunk 2^level times in height."""
         return self._pages * _start(self._style.rows, level)
 
     def _points(self, wall: int, along: Any, before: float) -> FloatArray:
-        """Points (..., 2) some metres along a wall and before it."""
+        """Return points (..., 2) at metres along a wall and in front of it."""
         walls = self._plan.walls
         points = walls.start[wall] + along * walls.right[wall] + before * walls.normal[wall]
         return np.asarray(points)
 
     def _insert(self, pages: NDArray[Any], image: NDArray[Any], wall: int) -> None:
-        """Copy a wall onto its page and repeat its ends into the guards."""
+        """Copy the image of a wall to its page, and its end columns into the guards."""
         rows, columns = image.shape[:2]
         row, column = int(self._page[wall]) * rows, int(self._offset[wall])
         band = pages[row : row + rows]  # noqa: E203
@@ -192,7 +192,7 @@ class Atlas:
         band[:, column + columns : column + columns + GUARD] = image[:, -1:]  # noqa: E203
 
     def _light_on_walls(self, grid: FloatGrid, light: Light) -> Float32:
-        """Light of the cells in front of the walls, brighter at the top, on their pages."""
+        """Return the light in front of the walls on their pages, brighter at the top."""
         factor = np.zeros(self._walls.shape, np.float32)
         profile = np.linspace(1.15, 0.75, self._style.rows, dtype=np.float32)[:, np.newaxis]
         for wall, length in enumerate(self._plan.walls.length):
@@ -205,10 +205,10 @@ class Atlas:
         return factor
 
     def _ground_maps(self, camera: Camera, pose: FloatArray) -> tuple[Float32, Float32]:
-        """Atlas positions of floor and ceiling for every pixel, whether they are seen or not."""
+        """Return the atlas coordinates of floor or ceiling for each pixel, also behind walls."""
         ahead, right = axes(pose)
         rows = np.arange(camera.height) - camera.horizon
-        # half a pixel from the horizon at least, so that no row is infinitely far
+        # at least half a pixel from the horizon, so that no row is infinitely far away
         rows = np.where(rows < 0, np.minimum(rows, -0.5), np.maximum(rows, 0.5))
         below = np.where(rows > 0, camera.mount, HEIGHT - camera.mount)
         depth = np.minimum(camera.focal * below / np.abs(rows), FAR)
@@ -224,18 +224,18 @@ class Atlas:
             maps.append(_column(centre) + _column(shrink * depth * right[axis]) * slopes)
         return maps[0], maps[1]
 
-    def _put_walls(self, x: Float32, y: Float32, view: View) -> None:
-        """Overwrite the positions of the pixels that see a wall."""
-        scale, camera = self._style.scale, view.camera
-        metre = scale * view.depth / camera.focal
-        slant = metre * view.depth / np.maximum(np.abs(view.plane), 1e-3)
+    def _overwrite_walls(self, x: Float32, y: Float32, hits: RayHits) -> None:
+        """Overwrite the atlas coordinates of the pixels that show a wall."""
+        scale, camera = self._style.scale, hits.camera
+        metre = scale * hits.depth / camera.focal
+        slant = metre * hits.depth / np.maximum(np.abs(hits.plane), 1e-3)
         along, up = _level(slant, LEVELS_ALONG), _level(metre, LEVELS_UP)
-        pixel = self._offset[view.wall] + view.along * scale
+        pixel = self._offset[hits.wall] + hits.along * scale
         wall_x = _start(PAGE, along) + pixel / 2.0**along - 0.5
         size = self._style.rows >> up
-        first = self._page_row(up) + self._page[view.wall] * size
-        top = camera.horizon - camera.focal * (HEIGHT - camera.mount) / view.depth
-        bottom = camera.horizon + camera.focal * camera.mount / view.depth
+        first = self._page_row(up) + self._page[hits.wall] * size
+        top = camera.horizon - camera.focal * (HEIGHT - camera.mount) / hits.depth
+        bottom = camera.horizon + camera.focal * camera.mount / hits.depth
         slope = size / (bottom - top)
         rows = np.arange(camera.height, dtype=np.float32)[:, np.newaxis]
         wall_y = rows * np.float32(slope) + np.float32(first - 0.5 - top * slope)
@@ -245,8 +245,8 @@ class Atlas:
         np.copyto(y, wall_y, where=seen)
 
 
-def _arrange(columns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Put walls of the given pixels on pages, the longest first: first pixels (n,), pages (n,)."""
+def _pack(columns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Assign walls to pages, the longest first; return first columns (n,) and pages (n,)."""
     needed = np.ceil(columns).astype(np.int64) + 2 * GUARD
     offset, page = np.zeros_like(needed), np.zeros_like(needed)
     free: list[int] = []
@@ -260,12 +260,14 @@ def _arrange(columns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _start(size: int, level: Any) -> Any:
-    """First pixel of an image of a size that is shrunk 2^level times, after all larger ones."""
+    """Return the first pixel of the copy shrunk 2^level times, after all larger copies."""
     return 2 * size - (2 * size >> level)
 
 
-def _place(atlas: Pixels, image: Pixels, levels: tuple[int, int], corner: tuple[int, int]) -> None:
-    """Copy an image, shrunk 2^level times in height and width, into the atlas."""
+def _copy_shrunk(
+    atlas: Pixels, image: Pixels, levels: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    """Copy an image into the atlas, its height and width shrunk 2^level times."""
     rows, columns = (side >> level for side, level in zip(image.shape, levels, strict=True))
     if any(levels):
         image = cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
@@ -274,7 +276,7 @@ def _place(atlas: Pixels, image: Pixels, levels: tuple[int, int], corner: tuple[
 
 
 def _level(footprint: FloatArray, levels: int) -> NDArray[np.int64]:
-    """Shrinking at which a pixel of the view is about one of the texture."""
+    """Return the level at which a texture pixel is about as large as an image pixel."""
     return np.clip(np.rint(np.log2(footprint)), 0, levels - 1).astype(np.int64)
 
 

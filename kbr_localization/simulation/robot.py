@@ -1,4 +1,4 @@
-"""A robot that drives through a rendered building: its camera, its way, and its odometry."""
+"""Simulated robots: camera, odometry errors, and the path through a building."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,32 +11,32 @@ from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.renderer import Camera
 import numpy as np
 
-RATE = 20  # poses per second of a drive, as COLD's odometry has
+RATE = 20  # poses per second of a drive, as in COLD
 STEP_NS = 10**9 // RATE
 REST = 10  # poses at rest before and after a drive
-FINE = 0.02  # metres between the points of a path that is followed
-VIEW = 68.9  # degrees from left to right of the usual camera's images
-SPEED, WANDER = 0.8, 0.1  # metres per second at most, and of deviation from the middle of the way
-LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
+FINE = 0.02  # metres between the points of the path
+VIEW = 68.9  # default horizontal field of view, degrees
+SPEED, WANDER = 0.8, 0.1  # maximum speed, m/s; standard deviation of the lateral offset, metres
+LOOK_AHEAD = 0.6  # metres from the robot to the point that it steers to
 
 
 @dataclass(frozen=True)
 class RobotCamera:
-    """How a camera is mounted, and factors on the light; its pitch shifts the horizon."""
+    """Mounting and errors of a camera; a pitch is approximated by a shift of the horizon."""
 
     height: float = 1.0  # metres above the floor
     pitch: float = 0.0  # radians, positive looks down
     yaw: float = 0.0  # radians to the left of straight ahead
     view: float = VIEW  # horizontal field of view, degrees
-    vignetting: float = 0.0  # fraction of the light that corners lose
-    blur: float = 0.0  # standard deviation, pixels of an image 640 wide
+    vignetting: float = 0.0  # fraction of the light lost in the corners
+    blur: float = 0.0  # standard deviation, pixels of an image of width 640
     gain: float = 1.0  # factor on the brightness
-    gamma: float = 1.0  # factor on the exponent of the response
+    gamma: float = 1.0  # factor on the exponent of the camera response
     noise: float = 1.0  # factor on the sensor noise
-    flicker: float = 0.0  # relative spread of the exposure from image to image
+    flicker: float = 0.0  # relative standard deviation of the exposure between images
 
     def mounted(self, width: int, height: int, shake: float = 0.0) -> Camera:
-        """Return the camera of images of a size in pixels, `shake` pixels out of level."""
+        """Return the camera for an image size in pixels; `shake` shifts the horizon, pixels."""
         focal = width / 2 / math.tan(math.radians(self.view) / 2)
         # looking down moves the horizon up in the image
         return Camera(width, height, focal, self.height, shake - focal * math.tan(self.pitch))
@@ -44,7 +44,7 @@ class RobotCamera:
 
 @dataclass(frozen=True)
 class Robot:
-    """A camera and the odometry of the wheels beneath it; the default is the usual one."""
+    """A camera and the errors of the wheel odometry."""
 
     name: str = 'usual'
     camera: RobotCamera = field(default_factory=RobotCamera)
@@ -53,19 +53,19 @@ class Robot:
 
 def random_robot(seed: int | Sequence[int]) -> Robot:
     """
-    Draw a robot as anybody might have built it.
+    Draw a robot with random errors of assembly and calibration.
 
-    Its wheels lie up to 0.3 m ahead of or behind the pose's point and 0.1 m to its side, count
-    metres and turns up to 3% wrong, drift up to 0.03 rad per metre and slip now and then. Its
-    camera is up to 0.15 m higher or lower, 3 degrees out of level and out of line and 5% wider or
-    narrower than the usual one, with random response, blur, noise, falloff and exposure.
+    The wheels' point is up to 0.3 m ahead or behind and 0.1 m aside of the pose. The odometry
+    scales are up to 3% wrong, it drifts up to 0.03 rad per metre, and the wheels slip sometimes.
+    Relative to the default, the camera is up to 0.15 m higher or lower, 3 degrees off in pitch
+    and yaw, and 5% wider or narrower; response, blur, noise, vignetting and flicker are random.
     """
     rng = np.random.default_rng(seed)
-    careless = math.radians(3.0)
+    tilt = math.radians(3.0)
     camera = RobotCamera(
         height=rng.uniform(0.85, 1.15),
-        pitch=rng.uniform(-careless, careless),
-        yaw=rng.uniform(-careless, careless),
+        pitch=rng.uniform(-tilt, tilt),
+        yaw=rng.uniform(-tilt, tilt),
         view=VIEW * rng.uniform(0.95, 1.05),
         vignetting=rng.uniform(0.0, 0.4),
         blur=rng.uniform(0.0, 1.2),
@@ -86,8 +86,8 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
     return Robot(f'random {seed}', camera, odometry)
 
 
-def follow(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
-    """Drive along nodes by pure pursuit, with limited accelerations: poses (m, 3) at 20 Hz."""
+def drive_along(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
+    """Return poses (m, 3) at 20 Hz along nodes: pure pursuit with limited accelerations."""
     path = _fine_path(plan, nodes, rng)
     last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
     x, y, heading = float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0])
@@ -104,7 +104,7 @@ def follow(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> Float
         turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
         speed_now = _limited(speed_now, wanted, 0.8 / RATE)
         turn_now = _limited(turn_now, turn, 4.0 / RATE)
-        # along an arc, by its chord
+        # replace the arc by its chord
         step, middle = speed_now / RATE, heading + turn_now / RATE / 2
         x, y = x + step * math.cos(middle), y + step * math.sin(middle)
         heading += turn_now / RATE
@@ -115,7 +115,7 @@ def follow(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> Float
 
 
 def _fine_path(plan: FloorPlan, nodes: list[int], rng: np.random.Generator) -> FloatArray:
-    """Points of a way every `FINE` metres, shifted at random every 3 m."""
+    """Return points (k, 2) every `FINE` metres, with random offsets that change over 3 m."""
     corners, metres = plan.path(nodes)
     at = np.arange(0.0, metres[-1] + FINE, FINE)
     path = np.stack([np.interp(at, metres, line) for line in corners.T], axis=1)

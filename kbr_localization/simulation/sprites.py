@@ -1,6 +1,4 @@
-"""People and furniture: flat pictures that stand in the building, walk, and face the camera."""
-
-from __future__ import annotations
+"""People and furniture: flat pictures in the building that always face the camera."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,20 +7,20 @@ import cv2
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import Pixels
-from kbr_localization.simulation.renderer import axes, View
+from kbr_localization.simulation.renderer import axes, RayHits
 from kbr_localization.simulation.textures import Colour, grey_or_tinted
 import numpy as np
 
-ROWS = 288  # pixels of a sprite's height at full size
-CLOSEST = 0.6  # metres; nobody comes closer to the camera
-STRIDES = 4  # pictures of one person while walking
-STRIDE_M = 1.5  # metres of two steps
-KEEP_RIGHT = 0.45  # metres by which people keep to the right of the middle of their way
+ROWS = 288  # pixels of the height of a sprite at full size
+CLOSEST = 0.6  # metres; closer sprites are not drawn
+STRIDES = 4  # pictures of a person in one stride
+STRIDE_M = 1.5  # metres of a stride, two steps
+KEEP_RIGHT = 0.45  # metres by which people walk to the right of the middle of a path
 DARK = (25, 25, 25)
 
 
 class Sprite:
-    """A picture and a mask, at full size in metres and, finished, at halves of it."""
+    """A picture and its mask at full size and, once finished, at halved sizes; size in metres."""
 
     def __init__(self, columns: int, height: float) -> None:
         self.width, self.height = height * columns / ROWS, height
@@ -30,20 +28,19 @@ class Sprite:
         self.masks: list[Pixels] = [np.zeros((ROWS, columns), np.uint8)]
 
     def line(self, ends: tuple[int, int, int, int], thick: int, colour: Colour) -> None:
-        """Draw a thick line from (x, y) to (x, y)."""
+        """Draw a line between `ends` (x, y, x, y)."""
         begin, end = ends[:2], ends[2:]
-        # the colour goes on beyond the mask, so that no dark line shows
+        # draw the picture wider than the mask, so that no dark border shows
         cv2.line(self.pictures[0], begin, end, colour, thick + 4, cv2.LINE_AA)
         cv2.line(self.masks[0], begin, end, 255, thick, cv2.LINE_AA)
 
     def oval(self, x: int, y: int, radii: tuple[int, int], colour: Colour) -> None:
-        """Draw an ellipse."""
         wide = (radii[0] + 2, radii[1] + 2)
         cv2.ellipse(self.pictures[0], (x, y), wide, 0, 0, 360, colour, -1, cv2.LINE_AA)
         cv2.ellipse(self.masks[0], (x, y), radii, 0, 0, 360, 255, -1, cv2.LINE_AA)
 
-    def finished(self) -> Sprite:
-        """Make it grey, and add the smaller sizes."""
+    def finished(self) -> 'Sprite':
+        """Convert the picture to grey, add the smaller sizes, and return the sprite."""
         self.pictures[0] = cv2.cvtColor(self.pictures[0], cv2.COLOR_BGR2GRAY)
         for images in (self.pictures, self.masks):
             for _ in range(4):
@@ -53,13 +50,13 @@ class Sprite:
 
 
 Item = tuple[Sprite, FloatArray]
-"""A sprite and the point (2,) of the floor where it stands."""
+"""A sprite and the floor point (2,) that it stands on, metres."""
 Passerby = Callable[[float], Item]
-"""A person who walks: what is seen of it, and where, after some seconds."""
+"""A function that returns the picture and the point of a walking person after some seconds."""
 
 
-def person(rng: np.random.Generator) -> list[Sprite]:
-    """Draw a person in the pictures of one stride."""
+def draw_person(rng: np.random.Generator) -> list[Sprite]:
+    """Draw the pictures of a person in one stride."""
     shirt, trousers = (grey_or_tinted(rng, low, high, 0.5) for low, high in ((30, 200), (20, 110)))
     tone = float(rng.uniform(110, 215))
     skin, hair = (0.7 * tone, 0.85 * tone, 1.1 * tone), grey_or_tinted(rng, 20, 110, 0.2)
@@ -84,7 +81,7 @@ def person(rng: np.random.Generator) -> list[Sprite]:
     return stride
 
 
-def furniture(rng: np.random.Generator) -> Sprite:
+def draw_furniture(rng: np.random.Generator) -> Sprite:
     """Draw a plant, a bin, a chair or a parcel."""
     kinds = ((_draw_plant, 1.4), (_draw_bin, 0.6), (_draw_chair, 0.9), (_draw_parcel, 0.7))
     draw, height = kinds[int(rng.integers(len(kinds)))]
@@ -131,17 +128,17 @@ def _draw_parcel(sprite: Sprite, rng: np.random.Generator) -> None:
 def furnish(
     plan: FloorPlan, sprites: Sequence[Sprite], density: float, rng: np.random.Generator
 ) -> list[Item]:
-    """Put furniture along the walls, `density` pieces a metre, off the robot's ways."""
+    """Place furniture along walls, `density` pieces a metre, clear of the robot's paths."""
     begin, end = plan.nodes[plan.edges[:, 0]], plan.nodes[plan.edges[:, 1]]
-    way, walls, placed = end - begin, plan.walls, []
+    edge, walls, placed = end - begin, plan.walls, []
     for start, right, normal, length in zip(
         walls.start, walls.right, walls.normal, walls.length, strict=True
     ):
         for _ in range(int(rng.poisson(density * length))):
             point = start + right * rng.uniform(0, length) + 0.3 * normal
             sprite = sprites[int(rng.integers(len(sprites)))]
-            fraction = np.sum((point - begin) * way, axis=1) / np.sum(way**2, axis=1)
-            nearest = begin + np.clip(fraction, 0, 1)[:, np.newaxis] * way
+            fraction = np.sum((point - begin) * edge, axis=1) / np.sum(edge**2, axis=1)
+            nearest = begin + np.clip(fraction, 0, 1)[:, np.newaxis] * edge
             if np.min(np.hypot(*(nearest - point).T)) > 0.6:
                 placed.append((sprite, point))
     return placed
@@ -154,29 +151,31 @@ def crowd(
     seconds: float,
     rng: np.random.Generator,
 ) -> list[Passerby]:
-    """Send `count` people through the building, each on a random way for the given time."""
+    """Send `count` people through the building, each on a random path for `seconds`."""
     people: list[Passerby] = []
     for _ in range(count):
         speed = float(rng.uniform(0.7, 1.4))
-        way = plan.path(plan.random_walk(speed * seconds, rng), KEEP_RIGHT)
-        people.append(partial(_walk, characters[int(rng.integers(len(characters)))], way, speed))
+        path = plan.path(plan.random_walk(speed * seconds, rng), KEEP_RIGHT)
+        people.append(partial(_walk, characters[int(rng.integers(len(characters)))], path, speed))
     return people
 
 
 def _walk(
-    stride: list[Sprite], way: tuple[FloatArray, FloatArray], speed: float, seconds: float
+    stride: list[Sprite], path: tuple[FloatArray, FloatArray], speed: float, seconds: float
 ) -> Item:
-    """Picture and point of a person after some time; at the end of the way it stands."""
-    points, metres = way
+    """Return picture and point of a person after `seconds`; it stops at the end of its path."""
+    points, metres = path
     walked = min(speed * seconds, float(metres[-1]))
     phase = int(walked / STRIDE_M * STRIDES) % STRIDES
     return stride[phase], np.array([np.interp(walked, metres, line) for line in points.T])
 
 
-def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray) -> None:
-    """Draw items in view, of a brightness (k,), into the image, the farthest first."""
-    camera, (ahead, right) = view.camera, axes(view.pose)
-    offsets = np.array([point for _, point in items]).reshape(-1, 2) - view.pose[:2]
+def draw_items(
+    image: Pixels, hits: RayHits, items: Sequence[Item], brightness: FloatArray
+) -> None:
+    """Draw the visible items, of brightness (k,), into an image, the farthest first."""
+    camera, (ahead, right) = hits.camera, axes(hits.pose)
+    offsets = np.array([point for _, point in items]).reshape(-1, 2) - hits.pose[:2]
     depths, sides = offsets @ ahead, offsets @ right
     in_view = (depths > CLOSEST) & (np.abs(sides) < depths * camera.width / camera.focal)
     farthest_first = np.argsort(-depths)
@@ -188,7 +187,7 @@ def put(image: Pixels, view: View, items: Sequence[Item], brightness: FloatArray
         top = camera.horizon + camera.mount * metre - height
         first, last = (min(max(0, round(end)), camera.width) for end in (left, left + width))
         highest, lowest = (min(max(0, round(end)), camera.height) for end in (top, top + height))
-        seen = view.depth[first:last] > depth
+        seen = hits.depth[first:last] > depth
         if highest >= lowest or not np.any(seen):
             continue
         level = int(np.clip(np.log2(ROWS / max(height, 1.0)), 0, len(sprite.masks) - 1))

@@ -1,4 +1,4 @@
-"""Textures of a building's walls, floor and ceiling, and what hangs and stands at a wall."""
+"""Textures of walls, floor and ceiling, and of the objects at walls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,29 +16,29 @@ Random = np.random.Generator
 HEIGHT = 2.75
 """Metres from floor to ceiling."""
 UNIQUE = 0.25
-"""Chance that a motif is replaced by one that is found nowhere else."""
+"""Probability that a motif is replaced by one that no other wall has."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """Colours and motifs of a building: seed of what repeats, pixels per metre."""
+    """Seed of the colours and motifs that repeat in a building; `scale` in pixels per metre."""
 
     seed: int
     scale: int
 
     @property
     def rows(self) -> int:
-        """Pixels from floor to ceiling, divisible by the atlas' strongest shrinking."""
+        """Return the pixels from floor to ceiling, divisible by the strongest shrinking."""
         return 8 * round(HEIGHT * self.scale / 8)
 
 
 class Patch:
     """
-    A stretch of wall to paint on, from floor to ceiling.
+    A part of a wall to paint on, from floor to ceiling.
 
-    `paint`: (height, width, 3) BGR view. `glow`: (height, width) view, how much of the daylight
-    outside comes through. `scale`: pixels per metre. Positions are metres from the left and from
-    the floor.
+    `paint`: (h, w, 3) BGR, painted in place. `glow`: (h, w), 255 where all daylight comes
+    through, painted in place. `scale`: pixels per metre. Positions x and z are metres from the
+    left and from the floor.
     """
 
     def __init__(self, paint: Pixels, glow: Pixels, scale: float) -> None:
@@ -46,7 +46,7 @@ class Patch:
         self.height, self.width = (float(side / scale) for side in glow.shape)
 
     def box(self, x: float, z: float, width: float, height: float) -> tuple[int, int, int, int]:
-        """Pixel columns and rows (left, top, right, bottom) of a rectangle, inclusive."""
+        """Return the pixels (left, top, right, bottom) of a rectangle, inclusive."""
         left, right = round(x * self.scale), round((x + width) * self.scale) - 1
         top = round((self.height - z - height) * self.scale)
         bottom = round((self.height - z) * self.scale) - 1
@@ -62,7 +62,7 @@ class Patch:
         line: float = 0.0,
         glow: int | None = None,
     ) -> None:
-        """Paint a rectangle, or its outline of `line` metres; 255 `glow` is all the daylight."""
+        """Paint a rectangle, or its outline `line` metres thick, and set its `glow`."""
         left, top, right, bottom = self.box(x, z, width, height)
         pixels = max(1, round(line * self.scale)) if line else -1
         cv2.rectangle(self.paint, (left, top), (right, bottom), colour, pixels)
@@ -70,7 +70,7 @@ class Patch:
             cv2.rectangle(self.glow, (left, top), (right, bottom), glow, -1)
 
     def paste(self, x: float, z: float, width: float, height: float, image: Pixels) -> None:
-        """Put an image into a rectangle at its upper left corner, cut off where the wall ends."""
+        """Paste an image at the upper left corner of a rectangle, clipped at the wall's end."""
         left, top, _, _ = self.box(x, z, width, height)
         rows, columns = image.shape[:2]
         target = self.paint[top : top + rows, left : left + columns]  # noqa: E203
@@ -78,7 +78,7 @@ class Patch:
 
 
 def grey_or_tinted(rng: Random, low: float, high: float, tint: float) -> Colour:
-    """Draw a colour of a brightness in [low, high] and a saturation up to `tint`."""
+    """Draw a random colour with brightness in [low, high] and saturation up to `tint`."""
     value = rng.uniform(low, high)
     b, g, r = np.clip(value * (1 + rng.uniform(-tint, tint, 3)), 0, 255)
     return float(b), float(g), float(r)
@@ -113,7 +113,7 @@ def _window(patch: Patch, rng: Random) -> None:
     width, height, z = min(1.5, patch.width - 0.2), 1.35, 0.95
     x = (patch.width - width) / 2
     patch.fill(x - 0.08, z - 0.08, width + 0.16, height + 0.16, (215, 215, 215))
-    # a few blotches of sky and trees, hardly coloured
+    # blurred patches for sky and trees, almost grey
     tint = rng.uniform(0.85, 1.0, (5, 6, 3))
     outside = np.asarray(rng.uniform(90, 220, (5, 6, 1)) * tint, np.uint8)
     size = (round(width * patch.scale), round(height * patch.scale))
@@ -232,13 +232,13 @@ KINDS: dict[str, list[tuple[Motif, float]]] = {
     'room outside': [(_window, 1.75), (_radiator, 1.25)],
     'hall': [(_shelf, 2.0), (_shelf, 1.0)],
 }
-"""What a wall of each kind shows, one after the other, with widths in metres."""
+"""Motifs of each kind of wall, repeated in this order, with their widths in metres."""
 
 
 def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pixels, Pixels]:
-    """Paint a wall: grey levels and daylight (rows, columns); `rng`: of what it has alone."""
+    """Return grey levels and `glow` (rows, columns) of a wall; `rng` draws its unique parts."""
     scale, shape = style.scale, (style.rows, max(1, round(length * style.scale)))
-    # the outer walls of a room have the colours of the others
+    # inner and outer walls of a room have the same colours
     base = np.random.default_rng([style.seed, len(kind.split(maxsplit=1)[0])])
     plaster = np.full((*shape, 3), grey_or_tinted(base, 150, 205, 0.08), np.float32)
     rail = style.rows - round(0.9 * scale)
@@ -247,7 +247,7 @@ def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pix
     plaster[style.rows - round(0.1 * scale) :] *= 0.5  # noqa: E203
     paint = _painted(plaster, 1 + 0.10 * _cloud(shape, scale * 0.5, rng))
     patch = Patch(paint, np.zeros(shape, np.uint8), scale)
-    # doorways stay bare
+    # leave doorways bare
     motifs, x = KINDS.get(kind, []) if length > 0.5 else [], 0.25
     for index, (motif, width) in enumerate(itertools.cycle(motifs)):
         if x + width > patch.width:
@@ -258,14 +258,14 @@ def paint_wall(style: Style, kind: str, length: float, rng: Random) -> tuple[Pix
         part = slice(round(x * scale), round((x + width) * scale))
         draw(Patch(paint[:, part], patch.glow[:, part], scale), by)
         x += width
-    # fine structure, so that a wall is not flat from close by
+    # add grain, so that a wall has texture from close by
     grain = cv2.GaussianBlur(rng.normal(0, 9, shape).astype(np.float32), (0, 0), 1.0)
     np.clip(paint + grain[..., np.newaxis], 0, 255, out=paint, casting='unsafe')
     return _in_grey(paint), patch.glow
 
 
 def paint_ground(style: Style, plan: FloorPlan, scale: int, rng: Random) -> tuple[Pixels, Pixels]:
-    """Floor and ceiling (rows, columns) of the whole plan, `scale` pixels per metre."""
+    """Return floor and ceiling (rows, columns) of the plan at `scale` pixels per metre."""
     rows, columns = (cells * round(CELL * scale) for cells in plan.region.shape)
     base = np.random.default_rng([style.seed, 99])
     floor = np.full((rows, columns, 3), grey_or_tinted(base, 80, 130, 0.15), np.float32)
@@ -283,7 +283,7 @@ def paint_ground(style: Style, plan: FloorPlan, scale: int, rng: Random) -> tupl
 
 
 def paint_lamps(plan: FloorPlan, shape: tuple[int, ...], scale: int) -> Pixels:
-    """Mask (rows, columns) of the ceiling's lamps, 255 where one shines."""
+    """Return a mask (rows, columns) of the ceiling lamps, 255 inside a lamp."""
     mask = np.zeros(shape[:2], np.uint8)
     for x, y in plan.lamps:
         low = (round((x - 0.6) * scale), round((y - 0.15) * scale))
@@ -303,7 +303,7 @@ def _painted(paint: Pixels, factor: NDArray[Any]) -> Pixels:
 
 
 def _cloud(shape: tuple[int, int], size: float, rng: Random) -> NDArray[np.float32]:
-    """Smooth noise in [-1, 1], its patches about `size` pixels wide, with two finer octaves."""
+    """Return smooth noise in [-1, 1]: patches of about `size` pixels, and two finer octaves."""
     total = np.zeros(shape, np.float32)
     for octave in range(3):
         cells = [max(2, round(extent / size * 2**octave) + 1) for extent in shape]
