@@ -17,7 +17,7 @@ from benchmarks.acceptance_places import (
 )
 from kbr_localization import se2
 from kbr_localization.evaluation.comparison import random_map, Task
-from kbr_localization.localization.map.decay import with_suited_config
+from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -58,7 +58,7 @@ class MapOf:
             position = (along, wide)[self.part // 2]
             ahead = position > np.median(position)
             found = found.subset(np.flatnonzero(ahead == (self.part % 2 == 0)))
-        return with_suited_config(found)
+        return with_sensible_config(found)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kbr_localization.evaluation.comparison import describe_run
 from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, run_metrics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.align import fit, move_map
+from kbr_localization.localization.mapping.align import fit_motion, move_map
 from kbr_localization.localization.mapping.build import map_described
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.simulation.robot import random_robot
@@ -54,7 +54,7 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     mapped, _ = map_described(described, training)
     place = {int(stamp): number for number, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.stamps_ns]]
-    rigid, scaled = (fit(mapped.poses, truth, free) for free in (False, True))
+    rigid, scaled = (fit_motion(mapped.poses, truth, free) for free in (False, True))
     ours = move_map(mapped, rigid.motion)
     record = mapped.mapping
     assert record is not None
@@ -62,7 +62,7 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
     drift = np.mean([drift_error(run) for run in training])
     nights = [night_error(kernel_map, test, seeds) for kernel_map in (by_truth, ours)]
-    errors = [drift, rigid.missed, scaled.scale, scaled.missed]
+    errors = [drift, rigid.rms, scaled.scale, scaled.rms]
     return [name, *errors, len(ends), apart.max(initial=0.0), *nights]
 
 
@@ -71,7 +71,7 @@ def drift_error(run: Dataset) -> float:
     frames = [frame for frame in run if frame.reference is not None]
     odometry = np.array([frame.odometry for frame in frames])
     truth = np.array([frame.reference for frame in frames])
-    return fit(odometry, truth).missed
+    return fit_motion(odometry, truth).rms
 
 
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:

@@ -101,9 +101,10 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
     pictures = [frame.load_image() for frame in images]
     described = [kernel_map.describer.describe(picture) for picture in pictures]
     seen = [
-        kernel_map.centring.of(Similarity.of_all(kernel_map.similarities(d))) for d in described
+        kernel_map.centring.centre(Similarity.from_vector(kernel_map.similarities(d)))
+        for d in described
     ]
-    kernel = 1.0 - np.array([row.at(row.candidates) for row in seen])
+    kernel = 1.0 - np.array([row.values_at(row.candidates) for row in seen])
     thumbnails = contrasted(pictures, [frame.load_image() for frame in training])
     scored = {
         'image kernel': (kernel, kernel_map.poses),

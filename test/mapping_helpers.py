@@ -6,7 +6,7 @@ import hashlib
 from helpers import FRAME_NS, START_NS, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
-from kbr_localization.localization.mapping.align import fit
+from kbr_localization.localization.mapping.align import fit_motion
 from kbr_localization.vision import turning, VisionConfig
 import numpy as np
 
@@ -106,4 +106,4 @@ class FollowedOnce:
 
 def trajectory_error(poses, truth):
     """Root mean square distance in metres after rigid alignment."""
-    return fit(poses, truth).missed
+    return fit_motion(poses, truth).rms

@@ -15,7 +15,7 @@ from kbr_localization.datasets.tracks import (
     without_jumps,
 )
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.mapping.trajectories import odometry_leaps
+from kbr_localization.localization.mapping.trajectories import odometry_breaks
 import numpy as np
 import pytest
 
@@ -157,7 +157,7 @@ def test_copies_of_a_run_are_cut_where_it_is(tmp_path):
     write_bag(run, tmp_path / 'copy')
     write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
     for copy in (run, open_dataset(tmp_path / 'copy'), open_dataset(tmp_path / 'cold')):
-        ((cut, _),) = odometry_leaps(copy.odometry, np.array([f.stamp_ns for f in copy]), 0)
+        ((cut, _),) = odometry_breaks(copy.odometry, np.array([f.stamp_ns for f in copy]), 0)
         assert (cut, copy.notes) == (3, run.notes)
         assert copy.odometry.resets_ns == run.odometry.resets_ns != ()
         np.testing.assert_allclose(copy.odometry.poses, run.odometry.poses, atol=1e-5)

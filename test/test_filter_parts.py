@@ -30,7 +30,7 @@ from kbr_localization.localization.filter.strata import (
     Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of
-from kbr_localization.localization.map.decay import SimilarityDecay, with_suited_config
+from kbr_localization.localization.map.decay import SimilarityDecay, with_sensible_config
 from kbr_localization.localization.map.similarity import Similarity
 from map_helpers import map_along, random_poses, straight, TinyRun
 import numpy as np
@@ -45,7 +45,7 @@ NOISE = np.array([[0.09, 0.02, 0.0], [0.02, 0.04, 0.01], [0.0, 0.01, 0.02]])
 def seen_at(*metres):
     """Kernel values of an image at metres of the corridor; of several, similar to all of them."""
     distance = np.abs(np.subtract.outer(MAP.poses[:, 0], metres)).min(axis=1)
-    return Similarity.of_all(0.55 + 0.15 * np.exp(-distance / 0.5))
+    return Similarity.from_vector(0.55 + 0.15 * np.exp(-distance / 0.5))
 
 
 def gram(*poses, noise=None):
@@ -125,7 +125,7 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
     """Both for points at one place and for points anywhere."""
     model, points = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0)
     seen, no_noise = seen_at(3.0), np.zeros((3, 3))
-    k_y = np.exp((seen.at(seen.known) - seen.best) / CONFIG.image_bandwidth**2)
+    k_y = np.exp((seen.values_at(seen.evaluated) - seen.best) / CONFIG.image_bandwidth**2)
     b, on_map = (plain_b(model, MAP.poses, poses) for poses in (points.poses, MAP.poses))
     whole = 1.0 + CONFIG.state_ridge
     crowds = gram(MAP.poses, MAP.poses).sum(axis=1)
@@ -155,7 +155,7 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
     near = model.in_reach(points.poses)
     smoother = plain_b(model, MAP.poses[near], points.poses)
     gram_y = np.exp((model.centring.gram(near, near) - 1.0) / CONFIG.image_bandwidth**2)
-    k_y = np.exp((seen.at(near) - seen.best) / CONFIG.image_bandwidth**2)
+    k_y = np.exp((seen.values_at(near) - seen.best) / CONFIG.image_bandwidth**2)
     plain = off_map_bayes_rule(smoother, 0.5 * (gram_y + gram_y.T), weights, k_y, delta)
     found = weights * r
     np.testing.assert_allclose(found / found.sum(), plain / plain.sum(), rtol=0.02, atol=1e-4)
@@ -163,12 +163,12 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
 
 def test_what_a_run_sees_everywhere_is_subtracted():
     mean, values = RunMean(3, radius=2.0, prior=4.0), np.array([0.5, 0.2, 0.1])
-    seen = Similarity.of_all(values)
-    np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).at(seen.known), values)
+    seen, every = Similarity.from_vector(values), np.arange(3)
+    np.testing.assert_allclose(mean.subtract(seen, straight(0.0)).values_at(every), values)
     # still the same place
-    np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).at(seen.known), values)
+    np.testing.assert_allclose(mean.subtract(seen, straight(1.0)).values_at(every), values)
     expected = values - 2.0 * values / (4.0 + 2.0)
-    np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).at(seen.known), expected)
+    np.testing.assert_allclose(mean.subtract(seen, straight(5.0)).values_at(every), expected)
 
 
 # points
@@ -289,14 +289,14 @@ def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
 
 def test_lengths_of_the_filter_follow_how_slowly_the_images_of_a_map_change():
     wide, close = (map_along(np.array([straight(x * i) for i in range(60)])) for x in (1.2, 0.1))
-    length = with_suited_config(wide).decay.length
-    config = with_suited_config(wide).filter_config
+    length = with_sensible_config(wide).decay.length
+    config = with_sensible_config(wide).filter_config
     assert length > 1.6 and config.position_bandwidth == pytest.approx(length)
     assert config.update_min_d == pytest.approx(0.25 * length)
     assert config.localized_radius == pytest.approx(0.75 * length)
     # as between walls where images change soon; a value that is given stays
-    assert with_suited_config(close).filter_config.position_bandwidth == 0.8
-    chosen = with_suited_config(wide, {'position_bandwidth': 0.5}).filter_config
+    assert with_sensible_config(close).filter_config.position_bandwidth == 0.8
+    chosen = with_sensible_config(wide, {'position_bandwidth': 0.5}).filter_config
     assert (chosen.position_bandwidth, chosen.update_min_d) == (0.5, config.update_min_d)
 
 

@@ -30,8 +30,8 @@ def test_it_is_the_cosine_of_features_without_their_mean(images):
     plain = cosines(features, features[:images].mean(axis=0))
     at = np.arange(images)
     np.testing.assert_allclose(centring.gram(at, at), plain[:images, :images], atol=1e-9)
-    seen = centring.of(Similarity.of_all(features[:images] @ features[images]))
-    np.testing.assert_allclose(seen.at(at), plain[images, :images], atol=1e-9)
+    seen = centring.centre(Similarity.from_vector(features[:images] @ features[images]))
+    np.testing.assert_allclose(seen.values_at(at), plain[images, :images], atol=1e-9)
     assert seen.best == pytest.approx(plain[images, :images].max())
 
 

@@ -11,7 +11,7 @@ from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.run_checks import frames_apart, odometry_fault, run_faults
+from kbr_localization.localization.map.run_checks import frames_apart, odometry_fault, run_fault
 from map_helpers import tiny_map, TINY_VISION, TinyRun
 from mapping_helpers import RingRun
 import numpy as np
@@ -115,7 +115,7 @@ def test_an_odometry_of_a_wrong_convention_is_named(odometry, says):
     # straight on no side can be told
     straight = np.column_stack([np.arange(40.0), np.zeros((40, 2))])
     assert odometry_fault(straight * [1, -1, -1], straight) == ''
-    assert found in run_faults('ring', RUN.odometry.stamps_ns, odometry, TRUE)
+    assert found in run_fault('ring', RUN.odometry.stamps_ns, odometry, TRUE)
 
 
 def test_building_tells_when_and_how_far_the_reference_leaps(caplog):
@@ -128,7 +128,7 @@ def test_building_tells_when_and_how_far_the_reference_leaps(caplog):
         np.array([getattr(f, name) for f in run]) for name in ('reference', 'odometry', 'stamp_ns')
     )
     stamps[10:] += 10**11
-    assert run_faults('tiny', stamps, odometry, poses).count('by ') == 1
+    assert run_fault('tiny', stamps, odometry, poses).count('by ') == 1
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.grow import (
-    grown,
-    grown_form,
+    added_images,
     GROWN_RUN,
     NewImage,
     with_images,
+    with_settings_of,
 )
 from kbr_localization.localization.map.kernel_map import MapStatistics
 from kbr_localization.localization.map.prune import cover, prune
@@ -37,8 +37,8 @@ def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
     larger = with_images(with_images(kernel_map, images[:1]), images[1:])
     twice = with_images(replace(kernel_map, run_names=('run', 'run')), images)
     assert twice.run_names == ('run', 'run', GROWN_RUN) and twice.run_index[-1] == 2
-    assert len(grown_form(kernel_map, larger)) == 22
-    assert np.array_equal(np.flatnonzero(grown(larger)), [20, 21])
+    assert len(with_settings_of(kernel_map, larger)) == 22
+    assert np.array_equal(np.flatnonzero(added_images(larger)), [20, 21])
     assert larger.run_names == ('tiny', GROWN_RUN)
     assert np.array_equal(larger.descriptors[:20], kernel_map.descriptors)
     assert larger.descriptors.dtype == kernel_map.descriptors.dtype
@@ -62,7 +62,7 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
         'baselines': {'nearest': {'width': 0.3}},
         'decay': replace(kernel_map.decay, length=2.0 * kernel_map.decay.length),
     }
-    taken = grown_form(replace(kernel_map, **changed), larger)
+    taken = with_settings_of(replace(kernel_map, **changed), larger)
     assert len(taken) == 21
     for name, value in changed.items():
         assert getattr(taken, name) is value
@@ -77,7 +77,7 @@ def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
         (replace(kernel_map, poses=kernel_map.poses + 1.0), kernel_map),
     ):
         with pytest.raises(MapError, match='not those of this map'):
-            grown_form(base, other)
+            with_settings_of(base, other)
 
 
 def test_the_loss_is_that_of_the_images_that_go(shared_map):
@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_the_images_that_go(shared_map):
 def test_very_many_poses_are_thinned_by_cells_of_a_grid(monkeypatch):
     rng = np.random.default_rng(0)
     poses = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.zeros(3000)])
-    monkeypatch.setattr(pruning, 'MOST_DISTANCES', 0.0)
+    monkeypatch.setattr(pruning, 'MAX_DISTANCES', 0.0)
     kept = cover(poses, 400, rng)
     assert 300 <= len(kept) <= 400 and len(np.unique(kept)) == len(kept)
     nearest = np.linalg.norm(poses[:, np.newaxis] - poses[kept], axis=-1).min(axis=1)

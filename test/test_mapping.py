@@ -10,9 +10,9 @@ from kbr_localization.localization.calibration import Calibration, moved, NAMES,
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.similarity import GramDescriber
-from kbr_localization.localization.mapping.align import at_base
+from kbr_localization.localization.mapping.align import to_base
 from kbr_localization.localization.mapping.build import extend, map_from_odometry
-from kbr_localization.localization.mapping.trajectories import carried_places, odometry_leaps
+from kbr_localization.localization.mapping.trajectories import carried_images, odometry_breaks
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -120,23 +120,23 @@ def test_where_an_odometry_is_broken(seconds, step, reset, why):
     stamps[201:] += round(seconds * 1e9)
     resets = (int(stamps[201]),) if reset else ()
     track = OdometryTrack(stamps, np.concatenate([before, after]), resets)
-    cuts = odometry_leaps(track, stamps[::10], 7)
+    cuts = odometry_breaks(track, stamps[::10], 7)
     assert [image for image, _ in cuts] == [7 + 21] * bool(why)
     assert all(why in said for _, said in cuts)
     # nothing of it is in images that are all on one side
-    assert odometry_leaps(track, stamps[205:], 0) == odometry_leaps(track, stamps[:195], 0) == []
+    assert odometry_breaks(track, stamps[205:], 0) == odometry_breaks(track, stamps[:195], 0) == []
 
 
 def test_images_in_a_pause_of_the_odometry_are_cut_off_on_both_sides():
     count = np.arange(200)
     stamps = count * 50_000_000 + (count >= 100) * 60 * 10**9
     poses = np.column_stack([0.05 * count + 3.0 * (count >= 100), np.zeros((200, 2))])
-    cuts = odometry_leaps(OdometryTrack(stamps, poses), np.arange(140) * 500_000_000, 7)
+    cuts = odometry_breaks(OdometryTrack(stamps, poses), np.arange(140) * 500_000_000, 7)
     # images at 0 s to 4.5 s, in the pause from 4.95 s to 65 s, and behind it
     assert [image for image, _ in cuts] == [7 + 10, 7 + 130]
     # an odometry that always comes seldom does not pause
     seldom = OdometryTrack(20_000_000_000 * count, count[:, np.newaxis] * [2.0, 0.0, 0.0])
-    assert odometry_leaps(seldom, count * 10**10, 0) == []
+    assert odometry_breaks(seldom, count * 10**10, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_view_that_changes_for_good_while_the_robot_stands_is_of_one_that_was_
     near = np.abs(odometry[:, :1] - odometry[:, 0]) <= 2
     describer = GramDescriber(np.where(near, 1.0, 0.3) * (view[:, np.newaxis] == view))
     numbers = np.arange(60)[:, np.newaxis]
-    found = carried_places(describer, numbers, odometry, np.zeros(60, dtype=int))
+    found = carried_images(describer, numbers, odometry, np.zeros(60, dtype=int))
     assert [image for image, _ in found] == cuts
 
 
@@ -261,7 +261,7 @@ def camera(ring):
 
 
 def test_the_odometry_of_the_base_is_that_of_its_own_point(camera):
-    base = at_base(camera)
+    base = to_base(camera)
     reports = np.random.default_rng(0).normal(size=(40, 3)) * np.array([0.3, 0.0, 0.2])
     at_camera = moved(reports, camera.calibration.values)
     carried = se2.compose(se2.compose(se2.inverse(POINT), at_camera), POINT)
@@ -279,7 +279,7 @@ def test_the_odometry_of_the_base_is_that_of_its_own_point(camera):
 
 
 def test_another_drive_joins_a_map_of_the_base_as_one(camera):
-    base = at_base(camera)
+    base = to_base(camera)
     ours, theirs = (extend(one, MORE)[0] for one in (base, camera))
     expected = se2.compose(theirs.poses, POINT)
     np.testing.assert_allclose(ours.poses[:, :2], expected[:, :2], atol=1e-3)

@@ -7,8 +7,8 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import MapStatistics
 from kbr_localization.localization.mapping.align import (
     align,
-    fit,
-    lines_of,
+    describe_alignment,
+    fit_motion,
     move_map,
 )
 from map_helpers import map_along
@@ -31,10 +31,10 @@ def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
     there = move_map(bend, FRAME)
     moved, found = align(bend, bend.stamps_ns[3:20], there.poses[3:20])
     np.testing.assert_allclose(moved.poses, there.poses, atol=1e-6)
-    assert 'warning' not in lines_of(found)[1]
+    assert 'warning' not in describe_alignment(found)[1]
     # known poses of other times
     _, wrong = align(bend, bend.stamps_ns[[3, 9, 19]], there.poses[[9, 19, 3]])
-    assert '; warning: that is ' in lines_of(wrong)[1]
+    assert '; warning: that is ' in describe_alignment(wrong)[1]
 
 
 def test_noise_and_bandwidths_are_in_the_new_metres(shared_map):
@@ -84,15 +84,15 @@ def test_a_pose_known_at_an_image_counts_beside_a_gap_and_those_within_it_are_to
     np.testing.assert_allclose(moved.poses[4:], known[-4:], atol=1e-6)
     np.testing.assert_array_equal(found.stamps_ns, thin.stamps_ns)
     left = len(bend) - len(thin)
-    assert f'{left} other known poses are left out: the map has no' in lines_of(found)[2]
+    assert f'{left} other known poses are left out: the map has no' in describe_alignment(found)[2]
 
 
 @pytest.mark.parametrize('scale', [1.0, 1.3])
 def test_motion_and_scale_between_known_poses_and_those_of_the_map_are_found(scale):
     poses = np.random.default_rng(0).normal(size=(20, 3)) * [5.0, 5.0, 1.0] + [30.0, -9.0, 0.0]
     known = se2.compose(FRAME, poses * np.array([scale, scale, 1.0]))
-    found = fit(poses, known, scaled=True)
+    found = fit_motion(poses, known, scaled=True)
     np.testing.assert_allclose(found.motion, FRAME, atol=1e-9)
-    assert found.scale == pytest.approx(scale) and found.missed < 1e-9
-    kept = fit(poses, known)
+    assert found.scale == pytest.approx(scale) and found.rms < 1e-9
+    kept = fit_motion(poses, known)
     assert (kept.scale, kept.free_scale) == (1.0, found.scale)

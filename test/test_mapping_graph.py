@@ -5,14 +5,14 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import MotionNoise, SIZE
-from kbr_localization.localization.mapping.consistency import agree
-from kbr_localization.localization.mapping.graph import settle
+from kbr_localization.localization.mapping.consistency import consistent_chains
 from kbr_localization.localization.mapping.loop_closure import (
     Closures,
     find_pose,
     measure_closures,
 )
-from kbr_localization.localization.mapping.odometry_model import Prior, RUN, SCALE, Wander
+from kbr_localization.localization.mapping.odometry_model import PathNoise, Prior, RUN_SD, SCALE
+from kbr_localization.localization.mapping.pose_graph import solve_pose_graph
 from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.vision.turning import View
 from mapping_helpers import trajectory_error
@@ -55,10 +55,10 @@ def test_loops_tell_the_drift():
     closures = closures_of(again + AROUND, again)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
     guess = np.append(np.zeros(SIZE - 1), 0.8 * DRIFT)
-    found = settle(trajectories, closures, guess, Prior())
+    found = solve_pose_graph(trajectories, closures, guess, Prior())
     assert found.parameters[0, -1] == pytest.approx(DRIFT, abs=1e-3)
     # closures do not tell the scale: it stays but for what runs of one robot differ by
-    assert found.calibration.covariance[SCALE, SCALE] == pytest.approx(RUN[SCALE] ** 2, rel=1e-3)
+    assert found.calibration.deviations[SCALE] == pytest.approx(RUN_SD[SCALE], rel=5e-4)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
 
 
@@ -70,7 +70,7 @@ def test_wrong_closures_are_let_go_where_they_are_as_many_as_right_ones():
     second = np.concatenate([chains.ravel(), chains.ravel() + 4])
     closures = closures_of(first, second, np.repeat(np.arange(16), 8))
     drifting = np.append(np.zeros(SIZE - 1), DRIFT)
-    found = settle(trajectories, closures, drifting, Prior())
+    found = solve_pose_graph(trajectories, closures, drifting, Prior())
     np.testing.assert_array_equal(found.kept, closures.chain < 8)
     assert trajectory_error(found.poses, truth) < 0.05
 
@@ -79,7 +79,7 @@ def test_parts_that_nothing_relates_are_refused():
     way = np.column_stack([0.6 * np.arange(20.0), np.zeros((20, 2))])
     trajectories = trajectories_of(np.tile(way, (2, 1)), np.repeat(np.arange(2), 20))
     with pytest.raises(MapError, match='related to nothing; build a map of each run'):
-        settle(trajectories, NO_CLOSURES, np.zeros(SIZE), Prior())
+        solve_pose_graph(trajectories, NO_CLOSURES, np.zeros(SIZE), Prior())
 
 
 def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_scale():
@@ -102,7 +102,7 @@ def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_sca
         np.repeat(np.arange(3), 11),
         np.repeat([1.0, 1.0, 0.5], 11),
     )
-    chains, parameters = agree(trajectories, closures, Prior())
+    chains, parameters = consistent_chains(trajectories, closures, Prior())
     np.testing.assert_array_equal(chains, [0, 1])
     assert parameters[-1] == pytest.approx(DRIFT, abs=2e-3)
     assert parameters[SCALE] == 0.0
@@ -115,14 +115,14 @@ def test_chains_between_other_runs_make_no_ring_and_may_all_be_true():
     near, far = np.arange(5, 10), np.arange(50, 55)
     first, second = np.concatenate([60 + near, 120 + near]), np.concatenate([near, far])
     chain = np.repeat(np.arange(2), 5)
-    chains, _ = agree(trajectories, closures_of(first, second, chain), Prior())
+    chains, _ = consistent_chains(trajectories, closures_of(first, second, chain), Prior())
     np.testing.assert_array_equal(chains, [0, 1])
 
 
 def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
     way = np.column_stack([np.arange(3.0), np.zeros((3, 2))])
     noise = replace(MotionNoise.default(), per_metre=np.array([4e-4, 2e-4, 1e-3]))
-    wander = Wander(trajectories_of(way), way, noise)
+    wander = PathNoise(trajectories_of(way), way, noise)
     law = wander.between(np.array([0, 2]), np.array([2, 0]))
     # two steps of 3e-4 m² along each axis; turns at 1 m and at 2 m move what lies off them
     np.testing.assert_allclose(law[:, 0, 0], [6e-4 + 1e-3 * 1.0, 6e-4 + 1e-3 * (1.0 + 4.0)])
@@ -147,7 +147,7 @@ def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
     uncertain = []
     for trajectories, closures in (runs_along_one_way(2), runs_along_one_way(runs)):
         known = replace(trajectories, fixed=np.arange(trajectories.run[-1] + 1) == 0)
-        found = settle(known, closures, np.zeros(SIZE), exact)
+        found = solve_pose_graph(known, closures, np.zeros(SIZE), exact)
         assert found.kept.all()
         uncertain.append(np.sqrt(np.diag(found.covariances[-15])))
     assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))

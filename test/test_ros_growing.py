@@ -7,7 +7,7 @@ from helpers import START_NS, straight_reference, textured_image, wall_image
 from kbr_localization.datasets.multi_camera import MultiImage
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.grow import added_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import NodeConfig
@@ -101,9 +101,9 @@ def test_views_join_where_the_map_is_recognised_behind_them(growing):
     growing.map.look(answer(4.2))
     assert growing.size == 40
     kernel_map = growing.map.look(answer(4.4, 0.9))
-    np.testing.assert_allclose(kernel_map.poses[grown(kernel_map)][:, 0], [3.0, 4.2])
+    np.testing.assert_allclose(kernel_map.poses[added_images(kernel_map)][:, 0], [3.0, 4.2])
     expected = [kernel_map.describer.describe(wall_image(x)) for x in (3.0, 4.2)]
-    np.testing.assert_array_equal(kernel_map.descriptors[grown(kernel_map)], expected)
+    np.testing.assert_array_equal(kernel_map.descriptors[added_images(kernel_map)], expected)
 
 
 @pytest.mark.parametrize(

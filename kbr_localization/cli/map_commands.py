@@ -87,7 +87,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
     from kbr_localization.localization.map.build import unique_names
-    from kbr_localization.localization.mapping.align import described_point
+    from kbr_localization.localization.mapping.align import describe_point
     from kbr_localization.vision.describer import sections_of
     from kbr_localization.vision.network import HASH
 
@@ -116,7 +116,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'odometry': kernel_map.calibration.described(),
         'poses': 'known' if record is None else {
             'from': 'odometry',
-            'of': described_point(record),
+            'of': describe_point(record),
             'frame': frames[record.aligned],
             'closures': int((record.kept == 1).sum()),
             'deviation_m': record.deviation_m,
@@ -203,7 +203,7 @@ def align(
     from kbr_localization.evaluation.tum import read_tum
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.align import align as align_map
-    from kbr_localization.localization.mapping.align import lines_of, since_first_image
+    from kbr_localization.localization.mapping.align import describe_alignment, since_first_image
 
     ways = {'--at': at, '--tum': tum, '--bag': bag}
     given = [name for name, value in ways.items() if value]
@@ -234,7 +234,7 @@ def align(
             )
         ]
     )
-    console.note(*lines_of(found))
+    console.note(*describe_alignment(found))
 
 
 def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
@@ -300,7 +300,7 @@ def grown(
     They are in a separate file; the map does not change until they are merged.
     """
     from kbr_localization.localization.filter.wrong_places import with_statistics
-    from kbr_localization.localization.map.grow import grown_form, grown_path, GrownFile
+    from kbr_localization.localization.map.grow import grown_path, GrownFile, with_settings_of
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     if merge and drop:
@@ -311,7 +311,7 @@ def grown(
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
     if path.samefile(map_file):
         raise KbrError(f'{path}: is the map itself: expected the file with the added images')
-    whole = grown_form(base, KernelMap.load(path))
+    whole = with_settings_of(base, KernelMap.load(path))
     new = len(whole) - len(base)
     if not (merge or drop):
         console.show(str(map_file), {'file': str(path), 'added': new, 'images': len(whole)})

@@ -26,7 +26,7 @@ from kbr_localization.files import json_text, new_file, write_text
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
-from kbr_localization.localization.mapping.align import described_point
+from kbr_localization.localization.mapping.align import describe_point
 from kbr_localization.localization.methods.registry import method_config
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import tracked
@@ -257,7 +257,7 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
         after.append(_layer('links', ends, colour, label))
     return {
         'title': name,
-        'subtitle': f'map of {len(kernel_map)} images, poses of the {described_point(record)}',
+        'subtitle': f'map of {len(kernel_map)} images, poses of the {describe_point(record)}',
         'tiles': [
             ['closures used', len(used), ''],
             ['sequences of them', len(np.unique(record.chain[used])), ''],

@@ -66,7 +66,7 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     check_cameras(kernel_map.cameras, config.image_topics, path)
     if file != path and file.is_file():
         try:
-            kernel_map = grow.grown_form(kernel_map, KernelMap.load(file))
+            kernel_map = grow.with_settings_of(kernel_map, KernelMap.load(file))
             log('info', f'what was added to {path} is read from {file}')
         except MapError as error:
             log('warning', f'{path} is used without what was added to it in {file}: {error}')
@@ -79,7 +79,7 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     if kernel_map.statistics is None:
         log('info', f'map {path}: {MEASURED_NOW}')
         kernel_map = with_statistics(kernel_map)
-    poses = np.ascontiguousarray(kernel_map.poses[~grow.grown(kernel_map)])
+    poses = np.ascontiguousarray(kernel_map.poses[~grow.added_images(kernel_map)])
     map_id = hashlib.sha256(poses.tobytes()).hexdigest()[:16]
     return MapInUse(name, claimed, kernel_map, map_id)
 
@@ -113,7 +113,7 @@ class GrowingMap:
     ) -> None:
         self._config, self._background, self._log = config, background, log
         self.in_use, self._written = in_use, len(in_use.kernel_map)
-        self._added = in_use.kernel_map.poses[grow.grown(in_use.kernel_map)]
+        self._added = in_use.kernel_map.poses[grow.added_images(in_use.kernel_map)]
         self._saved, self.counts, self.failure = time.monotonic(), Counter[str](), ''
         self._travel = 0.0
         self._odometry: se2.FloatArray | None = None
@@ -223,7 +223,7 @@ class GrowingMap:
         near = np.hypot(x, y) < config.grow_spacing_d
         if np.any(near & (np.abs(se2.wrap_angle(turn)) < config.grow_spacing_a)):
             return 'near one that was added'
-        if len(self.in_use.kernel_map) > grow.LARGEST_TO_GROW:
+        if len(self.in_use.kernel_map) > grow.MAX_IMAGES_TO_GROW:
             return 'the map is too large'
         return 'grow_max_images reached' if len(taken) >= config.grow_max_images else ''
 

@@ -62,7 +62,7 @@ class ConsecutiveImages:
     def update(self, image: np.ndarray, pose: FloatArray, seconds: float) -> None:
         """Take in a descriptor (d,) from an odometry pose (3,), seconds after the last one."""
         centring, law = self._map.centring, self.law or self._law_of_map
-        mean = float(centring.with_references(image).mean())
+        mean = float(centring.reference_values(image).mean())
         d, a = se2.magnitude(se2.between(self._poses, pose))
         moved = np.maximum(d, a) > 0.01
         self.repeated = bool((self._images[moved] == image).all(axis=1).any())
@@ -74,7 +74,7 @@ class ConsecutiveImages:
             plain = bool(means.min() >= self._least)
             ratio = inlier = 0.0
             if plain:
-                value = centring.between(np.stack([image, self._images[n]]), means)
+                value = centring.compare_pair(np.stack([image, self._images[n]]), means)
                 ratio, inlier = compare_with_odometry(law, value, d[n], a[n])
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins

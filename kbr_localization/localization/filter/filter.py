@@ -168,7 +168,7 @@ class KernelBayesLocalizer(Localizer):
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Take in an image by its kernel values (n,) with the map, as the describer has them."""
-        self.step(Similarity.of_all(similarities))
+        self.step(Similarity.from_vector(similarities))
 
     def step(self, compared: Similarity) -> None:
         """Take in an image that was compared with the map: the recursion of the filter."""
@@ -178,7 +178,7 @@ class KernelBayesLocalizer(Localizer):
         self.diagnostics['updates'] += 1
         self.diagnostics['best_similarity'] = compared.best
         # Compare relative to the other images of this run.
-        seen = self.run_mean.subtract(self.model.centring.of(compared), self._pose)
+        seen = self.run_mean.subtract(self.model.centring.centre(compared), self._pose)
         if self.strata is None:
             size = 4 * self.config.points
             self._start_from(sample_from_image(self.model, seen, size, self.rng))

@@ -183,13 +183,13 @@ class RunMean:
                 known, values = image
                 self._sums[known] += values
                 self._counts[known] += 1.0
-        self._pending.append((seen.known, seen.at(seen.known)))
+        self._pending.append((seen.evaluated, seen.values_at(seen.evaluated)))
         self._poses = np.concatenate([self._poses[near], here[np.newaxis]])
 
         def relative(values: FloatArray, indices: Indices) -> FloatArray:
             return np.asarray(values - self._sums.take(indices) / self._counts.take(indices))
 
-        return seen.mapped(relative)
+        return seen.transformed(relative)
 
 
 class ImageModel:
@@ -254,8 +254,8 @@ class ImageModel:
         `prior`: weights (m,) of the points, which a finite delta needs; `crowd`: how many of the
         first points are at one place; `noise`: (3, 3) in the frames of the points (eq. 21).
         """
-        k_y = self.image_kernel(seen.at(seen.known), seen.best)
-        mean = max(float(self._on_map[seen.known] @ k_y), 1e-100)
+        k_y = self.image_kernel(seen.values_at(seen.evaluated), seen.best)
+        mean = max(float(self._on_map[seen.evaluated] @ k_y), 1e-100)
         points, kernel = se2.to_plane_and_circle(poses), PoseKernel(self.config, noise)
         if self._whole:
             search = self._search
@@ -286,7 +286,7 @@ class ImageModel:
         search, k_y = PoseSearch(self.kernel, self._search.z[part]), np.ones((len(part), 2))
         i, j, values = search.pairs(search.z, self.kernel)
         gram = csr_array((values, (i, j)), shape=(len(part), len(part)))
-        k_y[:, 0] = self.image_kernel(seen.at(part), seen.best)
+        k_y[:, 0] = self.image_kernel(seen.values_at(part), seen.best)
         if self.config.finite_delta:
             i, j, values = search.pairs(points, kernel)
             prior = np.bincount(i, values * weights[j], len(part))[:, np.newaxis]

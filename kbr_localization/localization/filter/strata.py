@@ -330,7 +330,7 @@ def sample_from_image(
     an index's candidates use all but the least likely, with `few` the best four.
     """
     candidates = seen.candidates
-    likely = model.image_kernel(seen.at(candidates), seen.best)
+    likely = model.image_kernel(seen.values_at(candidates), seen.best)
     if len(candidates) < seen.size:
         least = np.sort(likely)[-4:][0] if few else 1e-3
         candidates, likely = candidates[likely >= least], likely[likely >= least]

@@ -12,11 +12,11 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.tracks import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.map.decay import with_suited_config
+from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.grow import make_thumbnail
-from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
+from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.map.run_checks import run_faults
+from kbr_localization.localization.map.run_checks import run_fault
 from kbr_localization.localization.motion import (
     common_delay,
     is_late,
@@ -61,7 +61,7 @@ def build_map(
 ) -> KernelMap:
     """Build a map of runs with reference poses, as `describe_runs`, with values of the filter."""
     described = describe_runs(datasets, vision, max_images, seed)
-    return with_suited_config(described, filter_values)
+    return with_sensible_config(described, filter_values)
 
 
 def describe_runs(
@@ -98,7 +98,7 @@ def describe_runs(
     used = _usable(described, describer, frames, runs)
     described = [described[index] for index in used]
     return KernelMap(
-        **{name: posed[name][chosen[used]] for name in OF_IMAGES if name in posed},
+        **{name: posed[name][chosen[used]] for name in PER_IMAGE if name in posed},
         descriptors=np.array([image.descriptor for image in described]),
         run_names=unique_names([dataset.name for dataset in datasets]),
         describer=describer,
@@ -218,7 +218,7 @@ def _measured(posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]) -> d
     for run in np.unique(posed['run_index']):
         own, dataset = posed['run_index'] == run, datasets[run]
         odometry, poses, stamps_ns = (posed[n][own] for n in ('odometry', 'poses', 'stamps_ns'))
-        if fault := run_faults(dataset.name, stamps_ns, odometry, poses):
+        if fault := run_fault(dataset.name, stamps_ns, odometry, poses):
             LOG.warning('%s', fault)
         # those of the images may be moved by the odometry itself
         fixes = dataset.fixes

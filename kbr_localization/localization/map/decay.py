@@ -81,7 +81,9 @@ class SimilarityDecay:
         return cls(float(q[0]), float(length), float(angle), spread)
 
 
-def with_suited_config(kernel_map: KernelMap, given: Mapping[str, Any] | None = None) -> KernelMap:
+def with_sensible_config(
+    kernel_map: KernelMap, given: Mapping[str, Any] | None = None
+) -> KernelMap:
     """Learn the law of a map; give it the configuration that suits it, but for values given."""
     learnt = replace(kernel_map, decay=SimilarityDecay.of_map(kernel_map))
     suited = sensible_config(learnt.poses, learnt.cameras, learnt.decay_length)

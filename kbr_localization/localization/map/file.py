@@ -33,7 +33,7 @@ from kbr_localization.localization.map.kernel_map import (
     KernelMap,
     MappingRecord,
     MapStatistics,
-    OF_IMAGES,
+    PER_IMAGE,
 )
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.workers import batches
@@ -221,7 +221,7 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
         'image_shape': kernel_map.image_shape,
         # names of folders may be no text
         'run_names': np.array([n.encode(errors='surrogateescape') for n in kernel_map.run_names]),
-        **{name: getattr(kernel_map, name) for name in OF_IMAGES},
+        **{name: getattr(kernel_map, name) for name in PER_IMAGE},
         'describer': kernel_map.describer.state(),
         'filter': vars(kernel_map.filter_config),
         'baselines': kernel_map.baselines,
@@ -261,7 +261,7 @@ def _map_of(values: dict[str, Any]) -> KernelMap:
     known = {field.name for field in dataclasses.fields(KbrConfig)} & config.keys()
     index, thumbnails = values.get('index'), values.get('thumbnails')
     return KernelMap(
-        **{name: values[name] for name in OF_IMAGES},
+        **{name: values[name] for name in PER_IMAGE},
         **{name: part(**values[name]) for name, part in _PARTS.items() if values.get(name)},
         run_names=tuple(name.decode(errors='replace') for name in values['run_names']),
         describer=describer,
@@ -290,7 +290,7 @@ def _check(values: Mapping[str, Any], describer: Describer) -> None:
     for path in SCHEMA:
         if path in of:
             _check_array(path, np.asarray(of[path]), sizes)
-        elif path in (*OF_IMAGES, 'run_names', 'image_shape'):
+        elif path in (*PER_IMAGE, 'run_names', 'image_shape'):
             raise MapError(f'it has no {path}')
     if of['descriptors'].dtype.kind != describer.dtype.kind:
         raise MapError(f'descriptors is {of["descriptors"].dtype}, not {describer.dtype}')

@@ -8,7 +8,7 @@ import cv2
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import MapError
 from kbr_localization.files import LockBeside
-from kbr_localization.localization.map.kernel_map import KernelMap, OF_IMAGES
+from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import evenly, scaled
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
 THUMBNAIL_WIDTH = 160
-LARGEST_TO_GROW = 10_000
+MAX_IMAGES_TO_GROW = 10_000
 """Images; every added one copies the map, and a large one lies in its file, not in memory."""
 
 
@@ -39,14 +39,14 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     """
     Return the map with more images, described by its describer, as a run called `GROWN_RUN`.
 
-    Poses, descriptors and parameters of the other images stay as they are. The added ones are no
-    steps of a drive: their controls are NaN. Where the map's own poses are uncertain, the added
-    ones are as uncertain as the map is there. Raises MapError for a map beyond `LARGEST_TO_GROW`.
+    Poses, descriptors and parameters of the map's images do not change. The controls of the added
+    images are NaN, because they are not consecutive images of a drive. Their covariances are those
+    of the map's nearest poses. Raises MapError for a map beyond `MAX_IMAGES_TO_GROW`.
     """
-    if len(kernel_map) > LARGEST_TO_GROW:
+    if len(kernel_map) > MAX_IMAGES_TO_GROW:
         raise MapError(
             f'a map of {len(kernel_map)} images cannot grow, only one of up to '
-            f'{LARGEST_TO_GROW}: record a run and build the map again'
+            f'{MAX_IMAGES_TO_GROW}: record a run and build the map again'
         )
     poses = np.array([image.pose for image in images])
     more = replace(
@@ -68,7 +68,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     return replace(kernel_map.appended(more), index=index, mapping=record)
 
 
-def grown(kernel_map: KernelMap) -> np.ndarray:
+def added_images(kernel_map: KernelMap) -> np.ndarray:
     """Which images (n,) of a map were added while localizing."""
     return np.asarray(np.isin(kernel_map.run_names, GROWN_RUN)[kernel_map.run_index])
 
@@ -78,7 +78,7 @@ def grown_path(path: Path) -> Path:
     return path.with_name(f'{path.stem}_grown.h5')
 
 
-def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
+def with_settings_of(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
     """
     Return a map that was grown from `base` with the parameters that `base` has now.
 
@@ -93,7 +93,7 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
             'that has them, or use the map that they were added to'
         )
     # the map may have been tuned, or measured, since it grew
-    of_growth = (*OF_IMAGES, 'run_names', 'thumbnails', 'index', 'means', 'mapping')
+    of_growth = (*PER_IMAGE, 'run_names', 'thumbnails', 'index', 'means', 'mapping')
     return replace(base, **{name: getattr(kernel_map, name) for name in of_growth})
 
 

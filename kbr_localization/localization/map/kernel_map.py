@@ -24,9 +24,9 @@ from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 2048
 """Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
-OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
+PER_IMAGE = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
 """Arrays of a map that have a row for each image."""
-_OF_CLOSURES = ('closures', 'chain', 'relative', 'misses', 'score', 'kept')
+_PER_CLOSURE = ('closures', 'chain', 'relative', 'misses', 'score', 'kept')
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class MappingRecord:
             self,
             odometry=self.odometry[indices],
             covariances=self.covariances[indices],
-            **{name: getattr(self, name)[inside] for name in _OF_CLOSURES},
+            **{name: getattr(self, name)[inside] for name in _PER_CLOSURE},
         )
         return replace(found, closures=place[found.closures])
 
@@ -113,7 +113,7 @@ class MappingRecord:
         }
         if more is not None:
             more = replace(more, chain=more.chain + int(self.chain.max(initial=-1)) + 1)
-            for name in (*_OF_CLOSURES, 'parameters'):
+            for name in (*_PER_CLOSURE, 'parameters'):
                 whole[name] = np.concatenate([getattr(self, name), getattr(more, name)])
         return replace(self, **whole)
 
@@ -189,7 +189,7 @@ class KernelMap:
         """Map of some of the images; indices (m,) into 0..n-1."""
         return replace(
             self,
-            **{name: getattr(self, name)[indices] for name in OF_IMAGES},
+            **{name: getattr(self, name)[indices] for name in PER_IMAGE},
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
             means=None,
@@ -210,7 +210,7 @@ class KernelMap:
         # an earlier version gave two runs one name
         names = (*self.run_names, *(n for n in more.run_names if n not in self.run_names))
         rows: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in OF_IMAGES
+            name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in PER_IMAGE
         }
         rows['run_index'][len(self) :] = names.index(more.run_names[0])  # noqa: E203
         shown = (*self.thumbnails, *more.thumbnails) if self.thumbnails else ()
@@ -240,7 +240,7 @@ class KernelMap:
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
-            return Similarity.of_all(self.similarities(descriptor), missing)
+            return Similarity.from_vector(self.similarities(descriptor), missing)
         # a few find a robot that was carried; a start without a belief takes many
         candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
@@ -248,13 +248,13 @@ class KernelMap:
             rows = self.descriptors[indices]
             return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
 
-        given = self.centring.references, self.centring.with_references(descriptor)
+        given = self.centring.references, self.centring.reference_values(descriptor)
         return Similarity(len(self), given, compute, np.sort(candidates), nearby, missing)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
         """Find the image most similar to a descriptor (d,): its index and its kernel value."""
         similarity = self.compare(descriptor)
-        values = similarity.at(similarity.candidates)
+        values = similarity.values_at(similarity.candidates)
         best = int(np.argmax(values))
         return int(similarity.candidates[best]), float(values[best])
 

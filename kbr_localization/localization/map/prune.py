@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
-MOST_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
+MAX_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
 
 
 class PruningLoss(NamedTuple):
@@ -45,7 +45,7 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     points = se2.to_plane_and_circle(poses)
     if count >= len(points):
         return np.arange(len(points))
-    if float(len(points)) * count > MOST_DISTANCES:
+    if float(len(points)) * count > MAX_DISTANCES:
         low, high = 0.02, float(np.ptp(points, axis=0).max()) + 1.0
         for _ in range(40):
             size = np.sqrt(low * high)

@@ -14,7 +14,7 @@ import numpy as np
 _WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions are compared
 
 
-def run_faults(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: FloatArray) -> str:
+def run_fault(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: FloatArray) -> str:
     """Say what is wrong with the odometry or the reference poses (n, 3) of a run, or nothing."""
     away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
     way = float(se2.travelled(odometry).max(initial=0.0))

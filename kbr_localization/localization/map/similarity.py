@@ -1,8 +1,8 @@
 """
-An image compared with the map, and the image kernel centred by the mean of the map.
+Kernel values of an image and the images of a map, and the image kernel centred by the map's mean.
 
-On a small map all of the kernel vector is computed. On a large one an approximate search proposes
-candidates (see `index`), and exact values are computed for them and for the poses that a
+On a small map the whole kernel vector is computed. On a large one an approximate search proposes
+candidates (see `index`), and exact values are computed only for them and for the poses that a
 belief can reach: the cost of an update does not depend on the size of the map.
 
 With the image kernel k and the kernel mean m = sum_j k(., Z_j) / l of l images Z_j of the map,
@@ -12,11 +12,11 @@ With the image kernel k and the kernel mean m = sum_j k(., Z_j) / l of l images 
     |k(., a) - m|^2 = k(a, a) - 2 m(a) + |m|^2,   m(a) = sum_j k(a, Z_j) / l,
     |m|^2 = sum_j m(Z_j) / l
 
-(Schoelkopf, Smola, Mueller 1998, appendix B). What all images of a building have in common, its
-light and its walls, says nothing of the place and is taken out; an image that resembles every
-other one stops being the best match of all (Jegou, Chum 2012, on words of images). The remaining
-cosine k~ is in [-1, 1], 1 between equal images, and uses all of its range on every map, so that
-one bandwidth suits cameras and descriptors of all kinds. |k(., a) - m|^2 counts as 0.01 at least.
+(Schoelkopf, Smola, Mueller 1998, appendix B). Centring removes what all images of a building have
+in common, such as light and walls, which is no evidence of a place. An image that resembles all
+others is no longer the best match of all images (Jegou, Chum 2012, on words of images). The cosine
+k~ is in [-1, 1], 1 between equal images, and uses this range on every map, so that one bandwidth
+suits all cameras and descriptors. |k(., a) - m|^2 is at least 0.01.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Indices = NDArray[np.intp]
 
 class Similarity:
     """
-    Kernel values of an image and the n images of a map, computed where they are asked for.
+    Kernel values of an image and the n images of a map, computed on demand.
 
-    `size`: n. `given`: increasing indices (l,), l > 0, and values (l,) that are known already.
-    `compute` gives the values (m,) of increasing indices (m,). `candidates`: (k,) increasing
-    indices of the images that may be the most similar ones. `nearby`: (k,) indices whose values
-    are going to be needed as well: computing them at once is faster. `missing`: how many of the
-    map's cameras had no image. `known`: increasing indices whose values are known from the
-    beginning, and `best` the largest of these.
+    `size`: n. `initial`: increasing indices (l,), l > 0, and their values (l,). `compute` returns
+    the values (m,) of increasing indices (m,). `candidates`: (k,) increasing indices of the images
+    that may be the most similar ones. `nearby`: (k,) indices whose values will be needed as well;
+    it is faster to compute them together. `missing`: number of the map's cameras without an image.
+    `evaluated`: increasing indices of the values that the constructor has computed, `best` the
+    largest of these values.
     """
 
     def __init__(
         self,
         size: int,
-        given: tuple[Indices, FloatArray],
+        initial: tuple[Indices, FloatArray],
         compute: Callable[[Indices], FloatArray],
         candidates: Indices,
         nearby: Indices | None = None,
@@ -56,19 +56,19 @@ class Similarity:
     ) -> None:
         self.size, self.candidates, self.missing = size, candidates, missing
         self._compute = compute
-        self._computed, self._values = given
+        self._computed, self._values = initial
         if len(self._computed) < size:
-            self.at(candidates if nearby is None else np.union1d(candidates, nearby))
-        self.known, self.best = self._computed, float(self._values.max())
+            self.values_at(candidates if nearby is None else np.union1d(candidates, nearby))
+        self.evaluated, self.best = self._computed, float(self._values.max())
 
     @classmethod
-    def of_all(cls, values: FloatArray, missing: int = 0) -> Similarity:
-        """Take all of the kernel vector (n,); every image is a candidate."""
+    def from_vector(cls, values: FloatArray, missing: int = 0) -> Similarity:
+        """Make it from the whole kernel vector (n,); every image is a candidate."""
         every = np.arange(len(values))
         return cls(len(values), (every, values), values.take, every, missing=missing)
 
-    def at(self, indices: Indices) -> FloatArray:
-        """Look exact values (m,) up at increasing indices (m,); compute each of them once."""
+    def values_at(self, indices: Indices) -> FloatArray:
+        """Return exact values (m,) at increasing indices (m,); each is computed only once."""
         if len(self._computed) == self.size:
             return np.asarray(self._values[indices])
         place = np.searchsorted(self._computed, indices)
@@ -81,24 +81,24 @@ class Similarity:
             place = np.searchsorted(self._computed, indices)
         return np.asarray(self._values[place])
 
-    def mapped(self, change: Callable[[FloatArray, Indices], FloatArray]) -> Similarity:
-        """Return the same with other values: `change` of values (m,) at indices (m,)."""
+    def transformed(self, transform: Callable[[FloatArray, Indices], FloatArray]) -> Similarity:
+        """Return a copy with the values `transform(values, indices)`, arrays (m,)."""
 
         def compute(indices: Indices) -> FloatArray:
-            return change(self.at(indices), indices)
+            return transform(self.values_at(indices), indices)
 
-        given = self.known, compute(self.known)
-        return Similarity(self.size, given, compute, self.candidates, missing=self.missing)
+        initial = self.evaluated, compute(self.evaluated)
+        return Similarity(self.size, initial, compute, self.candidates, missing=self.missing)
 
 
 class Centring:
     """
-    The kernel mean m of a map's images, and k~.
+    The kernel mean m of a map's images, and the centred kernel k~.
 
-    `describer`, `descriptors`: k and the images (n, d). The Z_j are at most 128 of them,
-    evenly spread, whose indices are `references`; `with_references` gives the values k (l,) of a
-    descriptor (d,) and these. `means`: m at all images (n,) where it is known
-    from before, which is forgotten if it is that of another k or of other images.
+    `describer`: gives k. `descriptors`: (n, d) of the map's images. The Z_j are at most 128 of
+    them, evenly spread, with the indices `references`; `reference_values` returns k (l,) of a
+    descriptor (d,) and the Z_j. `means`: values of m at all images (n,) from a map file; they are
+    ignored if they do not fit the kernel and the images.
     """
 
     def __init__(
@@ -112,15 +112,15 @@ class Centring:
         # the standard error of the mean of 128 is 9% of the deviation of k
         evenly = np.linspace(0, n - 1, min(n, 128)).round()
         self.references = np.unique(evenly.astype(np.intp))
-        self.with_references = describer.prepared(descriptors[self.references])
-        self._means = np.full(n, np.nan)  # computed when they are asked for
+        self.reference_values = describer.prepared(descriptors[self.references])
+        self._means = np.full(n, np.nan)  # NaN: not computed yet
         found = self._means_of(self.references)
         self._squared_norm = float(found.mean())
         if means is not None and np.allclose(means[self.references], found, rtol=0.0, atol=1e-9):
             self._means = means
 
     def extended(self, descriptors: NDArray[np.generic]) -> Centring:
-        """Return the same kernel for a map that has more images at its end, (n + k, d)."""
+        """Return the same kernel for a map with more images at its end, (n + k, d)."""
         other = object.__new__(Centring)
         other.__dict__.update(self.__dict__)
         other._descriptors = descriptors
@@ -130,47 +130,47 @@ class Centring:
 
     @property
     def means(self) -> FloatArray:
-        """Return m at all images (n,): 5 s for 100,000 where it is not known."""
+        """Values of m at all images (n,); computing them takes 5 s for 100,000 images."""
         return self._means_of(np.arange(len(self._means)))
 
-    def of(self, similarity: Similarity) -> Similarity:
-        """Centre the kernel values of an image and the map."""
-        mean = float(similarity.at(self.references).mean())
+    def centre(self, similarity: Similarity) -> Similarity:
+        """Return k~ of an image and the map from its values of k."""
+        mean = float(similarity.values_at(self.references).mean())
 
         def centred(values: FloatArray, indices: Indices) -> FloatArray:
             return self._cosine(values, self._means_of(indices), mean)
 
-        return similarity.mapped(centred)
+        return similarity.transformed(centred)
 
     def gram(self, left: Indices, right: Indices) -> FloatArray:
-        """Kernel matrix k~ (m, p) of images of the map, by their indices (m,) and (p,)."""
+        """Return the kernel matrix k~ (m, p) of images of the map, by indices (m,) and (p,)."""
         values = self._describer.cross_gram(self._descriptors[left], self._descriptors[right])
         return self._cosine(values, self._means_of(left)[:, np.newaxis], self._means_of(right))
 
-    def between(self, images: NDArray[np.generic], means: FloatArray) -> float:
-        """Return k~ of two images (2, d), not of the map, whose values m are `means` (2,)."""
+    def compare_pair(self, images: NDArray[np.generic], means: FloatArray) -> float:
+        """Return k~ of two images (2, d) that are not in the map; `means`: their m (2,)."""
         value = self._describer.cross_gram(images[:1], images[1:])[0]
         return float(self._cosine(value, means[0], means[1])[0])
 
     def _cosine(
         self, values: FloatArray, means: FloatArray, others: FloatArray | float
     ) -> FloatArray:
-        """Return k~ of images by their values k, m(a) and m(b); k of equal images is 1."""
+        """Return k~(a, b) from k(a, b), m(a) and m(b); k(a, a) is 1."""
         lengths = np.maximum(1.0 - 2.0 * means + self._squared_norm, 0.01)
         lengths = lengths * np.maximum(1.0 - 2.0 * others + self._squared_norm, 0.01)
         return np.asarray((values - means - others + self._squared_norm) / np.sqrt(lengths))
 
     def _means_of(self, indices: Indices) -> FloatArray:
-        """Values (m,) of m at images of the map."""
+        """Return m (m,) at images of the map; compute it where it is not known yet."""
         unknown = indices[np.isnan(self._means[indices])]
         for block in batches(unknown, 1024):
-            values = self.with_references(self._descriptors[block])
+            values = self.reference_values(self._descriptors[block])
             self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])
 
 
 class GramDescriber(Describer):
-    """A describer whose images and descriptors are row numbers of a known kernel matrix."""
+    """A describer whose images and descriptors (1,) are row numbers of a known kernel matrix."""
 
     kind, size, dtype = 'gram', 1, np.dtype(np.int64)
 
@@ -178,13 +178,10 @@ class GramDescriber(Describer):
         self.gram = gram
 
     def describe(self, image: np.ndarray) -> np.ndarray:
-        """Return the row number (1,) unchanged."""
         return image
 
     def cross_gram(self, left: np.ndarray, right: np.ndarray) -> FloatArray:
-        """Kernel matrix (n, m) of row numbers (n, 1) and (m, 1)."""
         return np.asarray(self.gram[np.ix_(left[:, 0], right[:, 0])], dtype=np.float64)
 
     def state(self) -> Mapping[str, Any]:
-        """Nothing that a map file could keep."""
         return {}

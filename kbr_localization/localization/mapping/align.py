@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, field, replace
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import in_metres_of, KbrConfig
-from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.grow import added_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.motion import step_variances
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 
-FEWEST = 3
+MIN_KNOWN_POSES = 3
 """Known poses that tell a motion and whether it fits."""
 _SPREAD = 1.0  # metres that they have to lie apart, at least
 RELATIVE_NS = 10**9 * 10**7
@@ -52,12 +52,12 @@ class Alignment:
         return np.asarray(np.hypot(*(self.moved - self.known)[:, :2].T))
 
     @property
-    def missed(self) -> float:
+    def rms(self) -> float:
         """Root mean square of the residuals in metres."""
         return float(np.sqrt(np.mean(self.residuals**2)))
 
 
-def fit(places: FloatArray, known: FloatArray, scaled: bool = False) -> Alignment:
+def fit_motion(places: FloatArray, known: FloatArray, scaled: bool = False) -> Alignment:
     """
     Find the motion that brings places (k, 3) of a map nearest to known positions (k, 3).
 
@@ -76,7 +76,7 @@ def fit(places: FloatArray, known: FloatArray, scaled: bool = False) -> Alignmen
     turn, free = np.arctan2(cross, dot), float(np.hypot(cross, dot) / np.sum(a**2))
     scale = free if scaled else 1.0
     motion = np.append(centres[1] - scale * se2.rotation(turn)[:2, :2] @ centres[0], turn)
-    return Alignment(motion, scale, known, moved(places, motion, scale), free)
+    return Alignment(motion, scale, known, move_poses(places, motion, scale), free)
 
 
 def _spread(poses: FloatArray) -> float:
@@ -85,7 +85,7 @@ def _spread(poses: FloatArray) -> float:
     return float(np.sqrt(np.mean(np.sum(away**2, axis=1))))
 
 
-def moved(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArray:
+def move_poses(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArray:
     """Move poses (n, 3) as a whole; NaN stays."""
     return se2.compose(motion, poses * np.array([scale, scale, 1.0]))
 
@@ -96,19 +96,20 @@ def align(
     """
     Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
 
-    Poses at times without images are left out. Raises MapError when fewer than `FEWEST` are left.
+    Poses at times without images are left out. Raises MapError when fewer than `MIN_KNOWN_POSES`
+    are left.
     """
-    places = places_at(kernel_map, stamps_ns)
+    places = poses_at(kernel_map, stamps_ns)
     usable = np.isfinite(places[:, 0])
-    if usable.sum() < FEWEST:
+    if usable.sum() < MIN_KNOWN_POSES:
         first, last = kernel_map.stamps_ns.min() * 1e-9, kernel_map.stamps_ns.max() * 1e-9
         raise MapError(
             f'{int(usable.sum())} of {len(stamps_ns)} known poses are at times of the map, and of '
-            f'one of its runs only: expected {FEWEST} or more; its images span [{first:.3f}, '
-            f'{last:.3f}] s; of runs that share a clock that was reset, align a map of one, then '
-            'add the other by `kbr map extend`'
+            f'one of its runs only: expected {MIN_KNOWN_POSES} or more; its images span '
+            f'[{first:.3f}, {last:.3f}] s; of runs that share a clock that was reset, align a map '
+            'of one, then add the other by `kbr map extend`'
         )
-    found = fit(places[usable], known[usable], scaled)
+    found = fit_motion(places[usable], known[usable], scaled)
     found = replace(found, stamps_ns=stamps_ns[usable], left_out=int(np.sum(~usable)))
     return move_map(kernel_map, found.motion, found.scale), found
 
@@ -134,8 +135,8 @@ def move_map(
         record = replace(record.moved(motion, scale), aligned=aligned)
     whole = replace(
         kernel_map,
-        poses=moved(kernel_map.poses, motion, scale),
-        next_poses=moved(kernel_map.next_poses, motion, scale),
+        poses=move_poses(kernel_map.poses, motion, scale),
+        next_poses=move_poses(kernel_map.next_poses, motion, scale),
         mapping=record,
     )
     if scale == 1.0:
@@ -155,14 +156,14 @@ def move_map(
     )
 
 
-def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
+def poses_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     """
     Poses (k, 3) of the map at stamps (k,): of an image or between two of a run, else NaN.
 
     NaN also where two runs were at the same time at different places, as of a clock that was
     reset. Images that were added while localizing are no run.
     """
-    result, driven = np.full((len(stamps_ns), 3), np.nan), ~grown(kernel_map)
+    result, driven = np.full((len(stamps_ns), 3), np.nan), ~added_images(kernel_map)
     for run in np.unique(kernel_map.run_index):
         members = np.flatnonzero((kernel_map.run_index == run) & driven)
         if members.size < 2:
@@ -182,10 +183,10 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     return result
 
 
-def lines_of(alignment: Alignment) -> list[str]:
+def describe_alignment(alignment: Alignment) -> list[str]:
     """Describe an alignment, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
-    residuals, missed = alignment.residuals, alignment.missed
+    residuals, missed = alignment.residuals, alignment.rms
     spread, doubt = _spread(alignment.known), ''
     if missed > 0.1 * spread:
         doubt = (
@@ -211,12 +212,12 @@ def lines_of(alignment: Alignment) -> list[str]:
     return lines
 
 
-def point_of(kernel_map: KernelMap) -> FloatArray:
+def point_in_camera(kernel_map: KernelMap) -> FloatArray:
     """Pose (3,) in metres and radians, in the camera's frame, of the point of the map's poses."""
     return np.zeros(3) if kernel_map.mapping is None else kernel_map.mapping.point
 
 
-def at_base(kernel_map: KernelMap) -> KernelMap:
+def to_base(kernel_map: KernelMap) -> KernelMap:
     """Return a map of odometry and images, of the camera's poses, as one of the base's."""
     record, known = kernel_map.mapping, kernel_map.calibration
     assert record is not None
@@ -228,25 +229,25 @@ def at_base(kernel_map: KernelMap) -> KernelMap:
         kernel_map,
         poses=poses,
         next_poses=se2.compose(kernel_map.next_poses, point),
-        calibration=replace(known, values=parameters_about(known.values, point)),
+        calibration=replace(known, values=parameters_for_point(known.values, point)),
         mapping=replace(
             record,
             point=point,
             covariances=slope @ record.covariances @ np.swapaxes(slope, 1, 2),
-            parameters=parameters_about(record.parameters, point),
+            parameters=parameters_for_point(record.parameters, point),
         ),
         statistics=None,
     )
 
 
-def parameters_about(parameters: FloatArray, point: FloatArray) -> FloatArray:
+def parameters_for_point(parameters: FloatArray, point: FloatArray) -> FloatArray:
     """Return odometry errors (..., 7) for poses of a point (3,) in the camera's frame."""
     found = parameters.copy()
     found[..., :3] -= point
     return found
 
 
-def described_point(record: MappingRecord) -> str:
+def describe_point(record: MappingRecord) -> str:
     """Say whose poses a map of odometry has."""
     ahead, left, _ = record.point
     if not np.any(record.point):

@@ -16,33 +16,33 @@ from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import MotionNoise, SIZE
 from kbr_localization.localization.map.build import describe_runs, transitions
-from kbr_localization.localization.map.decay import with_suited_config
+from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.mapping.align import (
-    at_base,
     move_map,
-    parameters_about,
-    point_of,
+    parameters_for_point,
+    point_in_camera,
+    to_base,
 )
-from kbr_localization.localization.mapping.consistency import relate
-from kbr_localization.localization.mapping.graph import settle, Solved
+from kbr_localization.localization.mapping.consistency import accept_closures
 from kbr_localization.localization.mapping.loop_closure import (
     Closures,
+    find_closures,
     measure_closures,
-    propose,
 )
 from kbr_localization.localization.mapping.odometry_model import (
     correct_headings,
     CorrectedOdometry,
     DRIFT,
-    watch,
+    track_points,
 )
+from kbr_localization.localization.mapping.pose_graph import solve_pose_graph, Solved
 from kbr_localization.localization.mapping.trajectories import (
-    beside_map,
-    carried_places,
+    append_to_map,
+    carried_images,
     Indices,
-    odometry_leaps,
+    odometry_breaks,
     segment_numbers,
     Trajectories,
 )
@@ -116,10 +116,10 @@ def map_described(
         mapping=replace(joined.record, odometry=part.poses),
     )
     if base:
-        whole = at_base(whole)
+        whole = to_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     notes = [*joined.notes, *joined.corrected.summary(base), *_summary(joined)]
-    return with_suited_config(whole, filter_values), notes
+    return with_sensible_config(whole, filter_values), notes
 
 
 @dataclass(frozen=True)
@@ -142,30 +142,30 @@ def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None =
     MapError when a run shows no place of the rest.
     """
     run = own.run_index.astype(np.intp)
-    found_cuts = carried_places(own.describer, own.descriptors, own.poses, run)
+    found_cuts = carried_images(own.describer, own.descriptors, own.poses, run)
     for number in np.unique(run):
         members, track = np.flatnonzero(run == number), datasets[number].odometry
-        found_cuts += odometry_leaps(track, own.stamps_ns[members], int(members[0]))
+        found_cuts += odometry_breaks(track, own.stamps_ns[members], int(members[0]))
     cuts = dict(found_cuts)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
-    images, followed = watch(datasets, own)
+    images, followed = track_points(datasets, own)
     corrected = correct_headings(own.poses, run, followed)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
     trajectories = Trajectories(corrected.odometry, segment, run_of_segment, unknown)
     descriptors = own.descriptors
     if other is not None:
-        poses = se2.compose(other.poses, se2.inverse(point_of(other)))  # of the camera
-        trajectories = beside_map(other, poses, trajectories)
+        poses = se2.compose(other.poses, se2.inverse(point_in_camera(other)))  # of the camera
+        trajectories = append_to_map(other, poses, trajectories)
         descriptors = np.concatenate([other.descriptors, descriptors])
         # points that the map's small pictures and the run's images show
         images = [*(partial(decode_image, t, 'a picture') for t in other.thumbnails), *images]
     view = corrected.view if len(images) == len(trajectories) else None
-    closures = propose(own.describer, descriptors, trajectories)
-    believed, parameters, group = relate(trajectories, closures, corrected.prior)
+    closures = find_closures(own.describer, descriptors, trajectories)
+    believed, parameters, group = accept_closures(trajectories, closures, corrected.prior)
     if view is not None:
         held, known = closures.select(believed), corrected.prior.mean
         measured = measure_closures(trajectories, held, known, images, view)
-        closures.relative[believed], closures.seen[believed] = measured
+        closures.relative[believed], closures.matched[believed] = measured
     home = group[trajectories.segment]
     home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
@@ -224,7 +224,7 @@ def _solve(
     first, second = ends[inside].T
     proposed = replace(closures.select(inside), first=first, second=second)
     believed, part = believed[inside], trajectories.subset(members)
-    solved = settle(part, proposed.select(believed), parameters, corrected.prior)
+    solved = solve_pose_graph(part, proposed.select(believed), parameters, corrected.prior)
     solved.parameters[:, DRIFT] += corrected.drift
     solved.calibration.values[DRIFT] += corrected.drift
     kept = np.zeros(len(proposed), dtype=np.uint8)
@@ -259,13 +259,14 @@ def _summary(joined: _Joined) -> list[str]:
     sequences = len(np.unique(record.chain[record.kept == 1]))
     return [
         f'{int(solved.kept.sum())} closures in {sequences} sequences, which miss '
-        f'{_missed(record)}; {proposed - sequences} sequences that contradict them are left out',
+        f'{_median_errors(record)}; '
+        f'{proposed - sequences} sequences that contradict them are left out',
         f'the last image is {uncertain} against the first; '
         'the scale of all metres is that of the odometry',
     ]
 
 
-def _missed(record: MappingRecord) -> str:
+def _median_errors(record: MappingRecord) -> str:
     along, across, turn = np.median(np.abs(record.misses[record.kept == 1]), axis=0)
     return (
         f'{along:.2f} m along, {across:.2f} m across and {np.degrees(turn):.1f} degrees (medians)'
@@ -301,10 +302,10 @@ def extend(
         note = f'{len(own)} images of {dataset.name} at their known poses'
         return _appended(kernel_map, own, own.poses, exact, None), [note]
     joined = _join(own, [dataset], kernel_map)
-    point, solved = point_of(kernel_map), joined.solved
+    point, solved = point_in_camera(kernel_map), joined.solved
     poses = se2.compose(solved.poses[n:], point)
     covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)
-    parameters = parameters_about(solved.parameters[-1:], point)
+    parameters = parameters_for_point(solved.parameters[-1:], point)
     record = replace(joined.record, parameters=parameters)
     part = own.subset(joined.images)
     added = replace(part, poses=poses, **transitions(part.poses, poses, joined.segment))
@@ -312,7 +313,7 @@ def extend(
     return _appended(kernel_map, added, part.poses, covariances, record), [
         *joined.notes,
         f'{len(part)} images of {dataset.name} joined by {int(record.kept.sum())} closures, '
-        f'{with_map} of them with the map, which miss {_missed(record)}',
+        f'{with_map} of them with the map, which miss {_median_errors(record)}',
     ]
 
 

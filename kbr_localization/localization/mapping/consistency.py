@@ -16,11 +16,11 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.mapping.loop_closure import Closures, MIN_LOOP, REACH
 from kbr_localization.localization.mapping.odometry_model import (
+    corrected_poses,
     DRIFT,
+    PathNoise,
     Prior,
     SCALE,
-    tracks,
-    Wander,
 )
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
@@ -38,7 +38,7 @@ _DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to te
 _STEP = 1e-4  # of the parameters, for derivatives
 
 
-def relate(
+def accept_closures(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[NDArray[np.bool_], FloatArray, Indices]:
     """
@@ -51,7 +51,7 @@ def relate(
     """
     agreed_chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
     if len(closures):
-        agreed_chains, parameters = agree(trajectories, closures, prior)
+        agreed_chains, parameters = consistent_chains(trajectories, closures, prior)
     name, at = np.unique(closures.chain, return_index=True)
     score = np.bincount(closures.chain, closures.score)[name]
     agreed = np.isin(name, agreed_chains)
@@ -75,7 +75,7 @@ def relate(
     return np.isin(closures.chain, believed), parameters, group
 
 
-def agree(
+def consistent_chains(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[Indices, FloatArray]:
     """Find the chains that hold together best, and the odometry's parameters (7,) they tell."""
@@ -158,10 +158,10 @@ class _Rings:
 
     def __init__(self, middles: _Middles, trajectories: Trajectories, assumed: Prior) -> None:
         self.assumed, self.count = assumed, len(middles.first)
-        self._body, self._at = trajectories.body, tracks(trajectories, assumed.mean)
+        self._body, self._at = trajectories.body, corrected_poses(trajectories, assumed.mean)
         steps = _STEP * np.eye(SIZE)
-        self._moved = [tracks(trajectories, assumed.mean + step) for step in steps]
-        self._wander = Wander(trajectories, self._at, assumed.noise)
+        self._moved = [corrected_poses(trajectories, assumed.mean + step) for step in steps]
+        self._wander = PathNoise(trajectories, self._at, assumed.noise)
         k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
         ring = self._close(middles.select(i), middles.select(k))
         self.errors, self.covariances, self.effects, self.closed, fits = ring

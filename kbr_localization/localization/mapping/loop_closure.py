@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.odometry_model import tracks
+from kbr_localization.localization.mapping.odometry_model import corrected_poses
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
@@ -44,10 +44,10 @@ REACH = 5
 MIN_LOOP = 10.0
 """Metres of travel within which images of one segment are neighbours, and no closure."""
 _STEPS = np.arange(-REACH, REACH + 1)
-_FEWEST = 7  # steps of a sequence that both sides must have
+_MIN_STEPS = 7  # steps of a sequence that both sides must have
 _NOISE = 0.5 / WIDTH  # of a matched point
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
-_FEWEST_MATCHES = 25  # matches that agree
+_MIN_MATCHES = 25  # matches that agree
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Closures:
 
     `first`, `second`: (m,) images. `relative`: (m, 3) pose of the first in the frame of the
     second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain of each: closures of
-    neighbouring images that advance by the same distance on both sides. `seen`: (m,) whether
+    neighbouring images that advance by the same distance on both sides. `matched`: (m,) whether
     matched points told `relative` (see `measure_closures`).
     """
 
@@ -66,7 +66,7 @@ class Closures:
     relative: FloatArray
     score: FloatArray
     chain: Indices
-    seen: NDArray[np.bool_]
+    matched: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.first)
@@ -76,9 +76,11 @@ class Closures:
         return Closures(*(column[which] for column in vars(self).values()))
 
 
-def propose(describer: Describer, descriptors: np.ndarray, trajectories: Trajectories) -> Closures:
+def find_closures(
+    describer: Describer, descriptors: np.ndarray, trajectories: Trajectories
+) -> Closures:
     """Find closures of images with descriptors (n, d), one for a step of travel at most."""
-    anchors, step = trajectories.every_step(), trajectories.step
+    anchors, step = trajectories.anchors(), trajectories.step
     segment = trajectories.segment[anchors]
     own = np.flatnonzero(~trajectories.fixed[segment])
     values = np.empty((len(own), len(descriptors)), dtype=np.float32)
@@ -88,7 +90,7 @@ def propose(describer: Describer, descriptors: np.ndarray, trajectories: Traject
     standard = _standardised(values)
     best = standard[:, anchors]
     for half in (-0.5 * step, 0.5 * step):
-        best = np.maximum(best, standard[:, trajectories.every_step(half)])
+        best = np.maximum(best, standard[:, trajectories.anchors(half)])
     scores = _sequence_scores(segment, own, best)
     rows, second = _peaks(segment, own, scores, MIN_LOOP * max(1.0 / step, 1.0))
     alike = _same_shape(trajectories, anchors, own[rows], second)
@@ -97,7 +99,7 @@ def propose(describer: Describer, descriptors: np.ndarray, trajectories: Traject
     kept = np.bincount(chain, minlength=1)[chain] >= 3
     rows, second, first = rows[kept], second[kept], own[rows[kept]]
     relative = [
-        _aligned(trajectories, anchors, values, row, pair)
+        _align_sequences(trajectories, anchors, values, row, pair)
         for row, *pair in zip(rows, first, second, strict=True)
     ]
     return Closures(
@@ -134,7 +136,7 @@ def _sequence_scores(segment: Indices, own: Indices, best: Scores) -> Scores:
         rows = np.flatnonzero(inside[own, column])
         total[np.ix_(rows, have)] += best[np.ix_(rows + steps, theirs[have, column])]
         count[np.ix_(rows, have)] += 1
-    scores = np.where(count >= _FEWEST, total / np.maximum(count, 1), -np.inf)
+    scores = np.where(count >= _MIN_STEPS, total / np.maximum(count, 1), -np.inf)
     return np.asarray(scores, dtype=np.float32)
 
 
@@ -193,7 +195,7 @@ def _chains(segment: Indices, first: Indices, second: Indices) -> Indices:
     return names
 
 
-def _aligned(
+def _align_sequences(
     trajectories: Trajectories, anchors: Indices, values: Scores, row: int, pair: list[int]
 ) -> FloatArray:
     """Pose (3,) of the first of two anchors, whose row it is, in the frame of the second one."""
@@ -223,17 +225,17 @@ def measure_closures(
     images: Sequence[LoadableImage],
     view: View,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Find `relative` and `seen` of closures by images (n,) of that view, where these suffice."""
+    """Measure `relative` and `matched` of closures by images (n,) of that view."""
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     if not len(closures):
         return relative, seen
     chosen = evenly(np.arange(len(closures)), 1500)
-    beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
+    beside = [_neighbours(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     shown = [images[int(image)] for image in needed]
     detected: list[Corners] = gathered('finding points', _all_corners, shown, 32)
     corners = dict(zip(needed.tolist(), detected, strict=True))
-    poses = tracks(trajectories, parameters)
+    poses = corrected_poses(trajectories, parameters)
     pairs = []
     for number, about in zip(chosen, beside, strict=True):
         ours = corners[closures.first[number]]
@@ -263,16 +265,16 @@ def find_pose(
     `ways`: (k, 3) poses of the other one in the frames of these. None where too little agrees.
     """
     which = np.repeat(np.arange(len(matches)), [len(each) for each in matches])
-    if len(which) < _FEWEST_MATCHES:
+    if len(which) < _MIN_MATCHES:
         return None
     rays = (np.concatenate(list(matches)) - np.tile(view.ahead, 2)) / view.focal
     noise = _NOISE / view.focal
     # there are local optima aside
     starts = guess + np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])
     poses = [_refined(guess, start, rays, ways[which], noise) for start in starts]
-    agreeing = [np.abs(_missed(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
+    agreeing = [np.abs(_epipolar_errors(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
     best = int(np.argmax([each.sum() for each in agreeing]))
-    enough = agreeing[best].sum() >= _FEWEST_MATCHES and agreeing[best].mean() > 0.35
+    enough = agreeing[best].sum() >= _MIN_MATCHES and agreeing[best].mean() > 0.35
     near = np.all(np.abs(poses[best] - guess) < 3.0 * _GUESS)
     return poses[best] if enough and near else None
 
@@ -284,8 +286,11 @@ def _refined(
     pose, prior, step = start.copy(), np.diag(1.0 / _GUESS**2), 1e-4 * np.eye(3)
     each = 5.0 / len(rays) / noise**2  # errors of matches are correlated: they count as five
     for sharp in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
-        missed = _missed(pose, rays, ways)
-        sides = [_missed(pose + d, rays, ways) - _missed(pose - d, rays, ways) for d in step]
+        missed = _epipolar_errors(pose, rays, ways)
+        sides = [
+            _epipolar_errors(pose + d, rays, ways) - _epipolar_errors(pose - d, rays, ways)
+            for d in step
+        ]
         slope = np.stack(sides, axis=1) / 2e-4
         weighted = slope.T * (each / (1.0 + (missed / noise / sharp) ** 2))
         right = weighted @ missed + prior @ (pose - guess)
@@ -293,7 +298,7 @@ def _refined(
     return pose
 
 
-def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
+def _epipolar_errors(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     """
     Distances (m,) of points from where they may be, in focal lengths (Sampson).
 
@@ -313,10 +318,10 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     return np.asarray(error / np.sqrt(np.maximum(squared, 1e-12)))
 
 
-def _beside(trajectories: Trajectories, image: int) -> Indices:
+def _neighbours(trajectories: Trajectories, image: int) -> Indices:
     """Images of the same segment before and behind an image."""
     travel = trajectories.travel[image] + trajectories.step * np.array([-2.0, -1.0, 1.0, 2.0])
-    found = np.unique(trajectories.at_travel(int(trajectories.segment[image]), travel))
+    found = np.unique(trajectories.images_at(int(trajectories.segment[image]), travel))
     return np.asarray(found[found != image])
 
 

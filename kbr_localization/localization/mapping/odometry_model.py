@@ -46,9 +46,9 @@ _FLOOR = 1e-8  # rad², so that a standing robot has some variance
 
 OFFSET, SCALE, DRIFT = map(NAMES.index, ('offset_x', 'forward_scale', 'drift'))
 """The scale is not observable from loop closures: they hold in a scaled map as well."""
-ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02, 0.02])
+ROBOT_SD = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
-RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004, 0.004])
+RUN_SD = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004, 0.004])
 """The same between runs of one robot: tyres, load, floor; the offset stays."""
 
 
@@ -58,7 +58,7 @@ class Prior:
 
     noise: MotionNoise = field(default_factory=MotionNoise.default)
     mean: FloatArray = field(default_factory=lambda: np.zeros(SIZE))
-    deviations: FloatArray = field(default_factory=ROBOT.copy)
+    deviations: FloatArray = field(default_factory=ROBOT_SD.copy)
 
 
 def jacobians(increments: FloatArray) -> FloatArray:
@@ -66,7 +66,7 @@ def jacobians(increments: FloatArray) -> FloatArray:
     return se2.rotation(increments[:, 2]) @ moved_with_effects(increments, np.zeros(SIZE))[1]
 
 
-def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
+def corrected_poses(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
     """Poses (n, 3) by the odometry corrected for parameters (7,); fixed segments stay."""
     poses = trajectories.odometry.copy()
     for number in np.flatnonzero(~trajectories.fixed).tolist():
@@ -76,7 +76,7 @@ def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
     return poses
 
 
-class Wander:
+class PathNoise:
     """
     How uncertain the motion between images of a segment is, by running sums over its images.
 
@@ -87,7 +87,7 @@ class Wander:
 
     def __init__(self, trajectories: Trajectories, poses: FloatArray, noise: MotionNoise) -> None:
         before = np.maximum(np.arange(len(trajectories)) - 1, 0)
-        moving = (np.diff(trajectories.segment, prepend=-1) == 0) & ~trajectories.known
+        moving = (np.diff(trajectories.segment, prepend=-1) == 0) & ~trajectories.fixed_images
         steps = se2.between(trajectories.odometry[before], trajectories.odometry)
         variances = noise.variances(steps * moving[:, np.newaxis])
         heading, place = variances[:, 2], poses[:, :2]
@@ -136,7 +136,7 @@ class CorrectedOdometry:
                 f'by {self.drift:+.4f} rad per metre too much'
             )
         offset, deviation = self.prior.mean[OFFSET], self.prior.deviations[OFFSET]
-        if deviation < ROBOT[OFFSET]:
+        if deviation < ROBOT_SD[OFFSET]:
             lines.append(
                 f'the camera is {abs(offset):.2f} m {"behind" if offset > 0.0 else "ahead of"} '
                 f'the point whose way the odometry tells, give or take {deviation:.2f} m: the '
@@ -150,7 +150,7 @@ class CorrectedOdometry:
         return lines
 
 
-def watch(
+def track_points(
     datasets: Sequence[Dataset], described: KernelMap
 ) -> tuple[list[LoadableImage], list[Flow]]:
     """Find the images (n,) of a map of one camera, and follow points from each to the next."""
@@ -198,14 +198,14 @@ def correct_headings(
         return unknown
     law = noise.variances(steps[inside])[:, 2] + _FLOOR
     fused, variances, drift, deviation = _fused(steps[inside], turns, law)
-    if abs(drift) > 3.0 * ROBOT[DRIFT]:
+    if abs(drift) > 3.0 * ROBOT_SD[DRIFT]:
         return unknown
     steps[inside, 2] = fused
-    mean, deviations = np.zeros(SIZE), ROBOT.copy()
+    mean, deviations = np.zeros(SIZE), ROBOT_SD.copy()
     # the camera itself may seem to turn by 0.002 rad/m, and to be 0.03 m elsewhere
-    deviations[DRIFT] = min(float(np.hypot(deviation, 0.002)), ROBOT[DRIFT])
+    deviations[DRIFT] = min(float(np.hypot(deviation, 0.002)), ROBOT_SD[DRIFT])
     spread = float(np.hypot(view.deviation, 0.03))
-    if spread < ROBOT[OFFSET]:
+    if spread < ROBOT_SD[OFFSET]:
         mean[OFFSET], deviations[OFFSET] = view.offset or 0.0, spread
     less = np.array([1.0, 1.0, variances.sum() / law.sum()])
     noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
@@ -239,7 +239,7 @@ def _fused(
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
     # a robust line through the origin, with the prior of robots
     slope, information = robust_line(metres[known, np.newaxis], differ[known])
-    of_line, usual = float(information[0, 0]), ROBOT[DRIFT] ** -2
+    of_line, usual = float(information[0, 0]), ROBOT_SD[DRIFT] ** -2
     drift, deviation = float(slope[0]) * of_line / (of_line + usual), (of_line + usual) ** -0.5
     differ -= drift * metres
     spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2

@@ -63,7 +63,7 @@ class Trajectories:
         return np.asarray(self.run_of_segment[self.segment])
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def fixed_images(self) -> NDArray[np.bool_]:
         """Whether the pose of each image (n,) is known."""
         return np.asarray(self.fixed[self.segment])
 
@@ -71,7 +71,7 @@ class Trajectories:
     def body(self) -> Indices:
         """Segment (n,) of each image, where fixed ones count as one: they are a rigid body."""
         first = int(np.argmax(self.fixed)) if self.fixed.any() else 0
-        return np.where(self.known, first, self.segment)
+        return np.where(self.fixed_images, first, self.segment)
 
     @functools.cached_property
     def step(self) -> float:
@@ -84,7 +84,7 @@ class Trajectories:
         """Return the images of a segment, which are consecutive."""
         return slice(*np.searchsorted(self.segment, [segment, segment + 1]).tolist())
 
-    def at_travel(self, segment: int, travel: FloatArray) -> Indices:
+    def images_at(self, segment: int, travel: FloatArray) -> Indices:
         """Images of a segment nearest to values of travel (q,); at its ends for those beyond."""
         span = self.span(segment)
         images = np.arange(span.start, span.stop)
@@ -96,16 +96,16 @@ class Trajectories:
         rest = self.run_of_segment[segments], self.fixed[segments]
         return Trajectories(self.odometry[images], segment, *rest)
 
-    def every_step(self, shift: float = 0.0) -> Indices:
+    def anchors(self, shift: float = 0.0) -> Indices:
         """Images (a,) nearest to each step of travel along segments, `shift` metres further."""
         found = []
         for number in range(len(self.run_of_segment)):
             end = float(self.travel[self.span(number)][-1])
-            found.append(self.at_travel(number, np.arange(0.0, end + 1e-9, self.step) + shift))
+            found.append(self.images_at(number, np.arange(0.0, end + 1e-9, self.step) + shift))
         return np.concatenate(found)
 
 
-def odometry_leaps(
+def odometry_breaks(
     track: OdometryTrack, stamps_ns: StampArray, first: int
 ) -> list[tuple[int, str]]:
     """
@@ -138,7 +138,7 @@ def odometry_leaps(
     return found
 
 
-def carried_places(
+def carried_images(
     describer: Describer, descriptors: np.ndarray, odometry: FloatArray, run: Indices
 ) -> list[tuple[int, str]]:
     """
@@ -178,7 +178,7 @@ def segment_numbers(run: np.ndarray, cuts: Any) -> tuple[Indices, Indices]:
     return np.cumsum(begins) - 1, run[begins].astype(np.intp)
 
 
-def beside_map(kernel_map: KernelMap, poses: FloatArray, others: Trajectories) -> Trajectories:
+def append_to_map(kernel_map: KernelMap, poses: FloatArray, others: Trajectories) -> Trajectories:
     """Return trajectories of a map's images at fixed poses (n, 3), and of others behind them."""
     apart = np.hypot(*np.diff(kernel_map.poses[:, :2], axis=0).T)
     breaks = (np.diff(kernel_map.run_index) != 0) | (apart > 3.0)

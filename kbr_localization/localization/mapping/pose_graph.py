@@ -22,12 +22,12 @@ from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.mapping.consistency import CORRELATED, DEVIATION, GATE
 from kbr_localization.localization.mapping.loop_closure import Closures, REACH
 from kbr_localization.localization.mapping.odometry_model import (
+    corrected_poses,
     jacobians,
     Prior,
-    ROBOT,
-    RUN,
+    ROBOT_SD,
+    RUN_SD,
     SCALE,
-    tracks,
 )
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
@@ -57,13 +57,13 @@ class Solved:
     growth: FloatArray
 
 
-def settle(
+def solve_pose_graph(
     trajectories: Trajectories, closures: Closures, parameters: FloatArray, prior: Prior
 ) -> Solved:
     """Solve for poses of joined segments, from parameters (7,) that rings of closures tell."""
     graph = PoseGraph(trajectories, closures, prior)
     runs = int(trajectories.run_of_segment.max()) + 1
-    poses = first_guess(trajectories, closures, parameters)
+    poses = initial_poses(trajectories, closures, parameters)
     x = np.concatenate([poses.ravel(), np.tile(parameters, runs + 1)])
     x = graph.solve(x, np.ones(len(closures)))
     # let go of chains that do not fit
@@ -83,8 +83,9 @@ class PoseGraph:
 
     def __init__(self, trajectories: Trajectories, closures: Closures, prior: Prior) -> None:
         self.trajectories, self.closures, self.prior = trajectories, closures, prior
-        self.fixed, odometry = np.flatnonzero(trajectories.known), trajectories.odometry
-        before = np.flatnonzero((np.diff(trajectories.segment) == 0) & ~trajectories.known[:-1])
+        self.fixed, odometry = np.flatnonzero(trajectories.fixed_images), trajectories.odometry
+        joined = np.diff(trajectories.segment) == 0
+        before = np.flatnonzero(joined & ~trajectories.fixed_images[:-1])
         steps = se2.between(odometry[before], odometry[before + 1])
         self.steps = len(before)
         self.start = np.concatenate([before, closures.second])
@@ -98,7 +99,7 @@ class PoseGraph:
         count = np.bincount(ends.ravel(), minlength=len(trajectories))
         self.alike = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
         # deviations of closures by whole images, and of those that matched points tell
-        self.deviation, self.seen = np.tile(DEVIATION, (2, 1)), closures.seen.astype(np.intp)
+        self.deviation, self.matched = np.tile(DEVIATION, (2, 1)), closures.matched.astype(np.intp)
         # images are eliminated in an order that fills little, what all share after them; to find
         # an order takes longer than to factor
         n, runs = len(trajectories), int(trajectories.run_of_segment.max()) + 1
@@ -164,7 +165,7 @@ class PoseGraph:
         poses, parameters, common = self._parts(x)
         n, runs = len(poses), len(parameters)
         misses, expected = self._misses(x)
-        trust = np.sqrt(weights / self.alike)[:, np.newaxis] / self.deviation[self.seen]
+        trust = np.sqrt(weights / self.alike)[:, np.newaxis] / self.deviation[self.matched]
         precise = np.concatenate([self.variances**-0.5, trust])
         turned = precise[..., np.newaxis] * se2.rotation(-poses[self.start, 2] - expected[:, 2])
         lever = (poses[self.start] - poses[self.end]) * np.array([1.0, 1.0, 0.0])
@@ -178,7 +179,7 @@ class PoseGraph:
             # without metres from elsewhere the scale would be chosen for small misses: it stays 0
             deviations[SCALE], mean[SCALE] = 1e-6, 0.0
         first, of_run = 3 * n, self.trajectories.run[self.start]
-        usual = np.diag(1.0 / RUN)
+        usual = np.diag(1.0 / RUN_SD)
         # residuals (k, d), and their derivatives (k, d, u) by u unknowns from some numbers (k,) on
         table: list[tuple[FloatArray, list[tuple[FloatArray, Indices]]]] = [
             (
@@ -191,7 +192,7 @@ class PoseGraph:
             ),
             (away / 1e-3, [(np.eye(3) / 1e-3, 3 * fixed)]),
             (
-                (parameters - common) / RUN,
+                (parameters - common) / RUN_SD,
                 [
                     (usual, first + SIZE * np.arange(runs)),
                     (-usual, np.full(runs, first + SIZE * runs)),
@@ -227,14 +228,14 @@ class PoseGraph:
 
     def trust(self, x: FloatArray) -> FloatArray:
         """Weights (m,) of the closures by what they miss: points that tell one may be wrong."""
-        missed = np.sum((self.misses(x) / self.deviation[self.seen]) ** 2, axis=1)
-        return np.where(self.closures.seen, (GATE / (missed + GATE)) ** 2, 1.0)
+        missed = np.sum((self.misses(x) / self.deviation[self.matched]) ** 2, axis=1)
+        return np.where(self.closures.matched, (GATE / (missed + GATE)) ** 2, 1.0)
 
     def learn(self, x: FloatArray, kept: NDArray[np.bool_]) -> None:
         """Take the deviations of closures from what they miss."""
         misses = self.misses(x)
         for seen in (0, 1):
-            own = misses[kept & (self.closures.seen == seen)]
+            own = misses[kept & (self.closures.matched == seen)]
             if len(own) > 3 * REACH:
                 spread = 1.4826 * np.median(np.abs(own), axis=0)
                 # matched points tell the offset aside and the turn better than whole images
@@ -245,7 +246,7 @@ class PoseGraph:
         """Return a solution with the covariances of its poses."""
         solve, _ = self._normal(x, kept * self.trust(x))
         poses, parameters, common = self._parts(x)
-        free = np.flatnonzero(~self.trajectories.known)
+        free = np.flatnonzero(~self.trajectories.fixed_images)
         # between these images covariances are interpolated
         sample = evenly(free, 250)
         columns = (3 * sample[:, np.newaxis] + np.arange(3)).ravel()
@@ -253,7 +254,7 @@ class PoseGraph:
         unit = np.zeros((len(x), len(columns)))
         unit[columns, np.arange(len(columns))] = 1.0
         joint = np.asarray(solve(unit)[columns])
-        of_common = joint[-SIZE:, -SIZE:] + np.diag(RUN**2)
+        of_common = joint[-SIZE:, -SIZE:] + np.diag(RUN_SD**2)
         joint = joint[:-SIZE, :-SIZE] + self._unobservable(poses[sample])
         growth = np.sqrt(np.maximum(np.diag(joint)[-3:], 0.0))
         if not len(self.fixed):
@@ -281,7 +282,7 @@ class PoseGraph:
         left = ahead[:, [1, 0, 2]] * [-1.0, 1.0, 0.0]
         changes = [self.prior.deviations[0] * ahead, self.prior.deviations[1] * left]
         if len(self.fixed) < 2:
-            changes.append(ROBOT[SCALE] * (poses - poses[0]) * np.array([1.0, 1.0, 0.0]))
+            changes.append(ROBOT_SD[SCALE] * (poses - poses[0]) * np.array([1.0, 1.0, 0.0]))
         return np.asarray(sum(np.outer(change, change) for change in changes))
 
 
@@ -309,11 +310,11 @@ def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
     return np.asarray(project @ joint @ project.T)
 
 
-def first_guess(
+def initial_poses(
     trajectories: Trajectories, closures: Closures, parameters: FloatArray
 ) -> FloatArray:
     """Poses (n, 3) by the odometry without its errors, segments joined by the best closures."""
-    poses, segment = tracks(trajectories, parameters), trajectories.segment
+    poses, segment = corrected_poses(trajectories, parameters), trajectories.segment
     placed = trajectories.fixed.copy()
     if not placed.any():
         placed[np.argmax(np.bincount(segment))] = True
