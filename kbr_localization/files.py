@@ -39,7 +39,7 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
         return
     target = path.resolve()
     try:
-        part = temporary_of(target)
+        part = temporary_path(target)
         part.touch(exist_ok=False)
         try:
             if target.exists():
@@ -57,7 +57,7 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
         raise
 
 
-def temporary_of(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
     """Name a hidden file or folder near a file; remove what killed processes left a week ago."""
     with suppress(OSError):
         for left in target.parent.glob('.*.kbr-*'):
@@ -119,7 +119,7 @@ def claim(file: BinaryIO | int, refusal: Exception) -> None:
         raise refusal from error
 
 
-class LockBeside:
+class FileLock:
     """
     Claim of a file by a hidden lock file in its folder, as the file itself may be replaced.
 

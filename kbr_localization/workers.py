@@ -36,7 +36,7 @@ def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     if client:
         yield from _on_cluster(client, work, tasks)
     elif jobs == 1:
-        yield from map(partial(_do, work), tasks)
+        yield from map(partial(_run_task, work), tasks)
     else:
         yield from _in_processes(jobs, work, tasks)
 
@@ -45,14 +45,14 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     joblib = importlib.import_module('joblib')
     warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
     backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
-    with joblib.parallel_config('loky', initializer=_end_with, **backend):
+    with joblib.parallel_config('loky', initializer=_exit_with_parent, **backend):
         parallel = joblib.Parallel(jobs, return_as='generator', batch_size=1)
     # Ctrl-C is for this process alone: those that are started inherit that it is blocked, which
     # the start of their resource tracker would undo
     resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        results = parallel(joblib.delayed(_do)(work, task) for task in tasks)
+        results = parallel(joblib.delayed(_run_task)(work, task) for task in tasks)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
@@ -67,7 +67,7 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     """Do tasks on a cluster, again where a worker died."""
     shared = client.submit(lambda same: same, work, pure=False)  # sent to each worker once
-    futures = [client.submit(_do, shared, task, pure=False) for task in tasks]
+    futures = [client.submit(_run_task, shared, task, pure=False) for task in tasks]
     try:
         for future in futures:
             yield future.result()
@@ -109,7 +109,7 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
             _workers.reset(token)
 
 
-def gathered(what: str, work: Work, items: Any, largest: int) -> list[Any]:
+def run_batches(what: str, work: Work, items: Any, largest: int) -> list[Any]:
     """
     Do `work`, which makes a list of a part of items, for parts of all; report them as `what`.
 
@@ -148,13 +148,13 @@ def one_thread() -> Iterator[None]:
         cv2.setNumThreads(before)
 
 
-def _do(work: Work, task: Any) -> Any:
+def _run_task(work: Work, task: Any) -> Any:
     """Do a task on one thread without showing its own progress, wherever it is done."""
     with one_thread(), shown_by(None):
         return work(task)
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process with its parent, however that ends."""
 
     def watch() -> None:

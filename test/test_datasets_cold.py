@@ -18,11 +18,11 @@ from kbr_localization.datasets.cold import (
     ColdRecording,
     format_image_name,
     format_odometry,
-    ODOMETRY,
+    ODOMETRY_FILE,
     parse_image_name,
     parse_odometry,
-    PLACES,
-    POSES,
+    PLACES_FILE,
+    POSES_FILE,
     write_cold_run,
 )
 from kbr_localization.datasets.images import encode_jpeg
@@ -134,10 +134,10 @@ def test_what_is_no_run_is_told_with_what_would_be(tmp_path, run_path):
 
 
 def test_a_run_without_images_or_odometry_is_refused(run_path):
-    (run_path / ODOMETRY).write_text('\n')
+    (run_path / ODOMETRY_FILE).write_text('\n')
     with pytest.raises(DatasetError, match=r'odom\.tdf: no line can be used: it is empty'):
         open_dataset(run_path)
-    (run_path / ODOMETRY).unlink()
+    (run_path / ODOMETRY_FILE).unlink()
     with pytest.raises(DatasetError, match=r'no odometry in .*expected the file odom_scans'):
         open_dataset(run_path)
     write_tiny_cold_run(run_path.parent / 'other')
@@ -154,7 +154,7 @@ def test_images_that_cannot_be_used_are_counted(run_path):
     (run_path / 'std_cam' / 'Thumbs.db').write_bytes(b'')
     other = images[0].with_name(format_image_name(START_NS, straight_reference(5.0)))
     shutil.copy(images[0], other)
-    edit(run_path / ODOMETRY, lambda lines: [*lines[:40], lines[0]])
+    edit(run_path / ODOMETRY_FILE, lambda lines: [*lines[:40], lines[0]])
     skipped = open_dataset(run_path).skipped.items()
     assert {reason.partition(' (')[0]: count for reason, count in skipped} == {
         'bad image name': 1,
@@ -162,7 +162,7 @@ def test_images_that_cannot_be_used_are_counted(run_path):
         'repeated stamp in odom.tdf': 1,
         'no odometry': 4,
     }
-    edit(run_path / ODOMETRY, lambda lines: lines[:3])
+    edit(run_path / ODOMETRY_FILE, lambda lines: lines[:3])
     with pytest.raises(DatasetError, match=r'no image of .* lies within its odometry'):
         open_dataset(run_path)
 
@@ -173,7 +173,7 @@ def test_a_clock_that_was_set_back_is_refused(run_path):
     later = track.stamps_ns > START_NS + 2_300_000_000
     stamps = track.stamps_ns - later * 2_010_000_000
     samples = zip(stamps.tolist(), track.poses, strict=True)
-    (run_path / ODOMETRY).write_text(''.join(format_odometry(*sample) for sample in samples))
+    (run_path / ODOMETRY_FILE).write_text(''.join(format_odometry(*sample) for sample in samples))
     with pytest.raises(DatasetError, match='tdf: the times go back and over the same times'):
         open_dataset(run_path)
 
@@ -209,12 +209,12 @@ def record(path, first, last, odometry=True, poses=True):
     """Append frames first..last-1, with their poses 0.1 s later."""
     recording = ColdRecording(path)
     for sample in zip(TRACK.stamps_ns.tolist(), TRACK.poses, strict=True) if odometry else ():
-        recording.add(ODOMETRY, format_odometry(*sample))
+        recording.add(ODOMETRY_FILE, format_odometry(*sample))
     for index in range(first, last):
         stamp_ns = START_NS + index * FRAME_NS
         if poses:
             later = straight_reference(index * 0.4 + 0.1)
-            recording.add(POSES, format_pose(stamp_ns + 100_000_000, later))
+            recording.add(POSES_FILE, format_pose(stamp_ns + 100_000_000, later))
         recording.append_image(stamp_ns, [JPEG], 'long hall')
     recording.write()
     return recording
@@ -247,8 +247,8 @@ def test_a_run_with_poses_in_the_names_of_its_images_is_continued(run_path):
     assert (recording.count, recording.last_image_ns) == (8, end_ns)
     for index in range(6):
         stamp_ns, pose = end_ns + index * FRAME_NS + FRAME_NS, straight_reference(index * 0.4)
-        recording.add(ODOMETRY, format_odometry(stamp_ns, pose))
-        recording.add(POSES, format_pose(stamp_ns, pose))
+        recording.add(ODOMETRY_FILE, format_odometry(stamp_ns, pose))
+        recording.add(POSES_FILE, format_pose(stamp_ns, pose))
     recording.append_image(end_ns + 3 * FRAME_NS, [JPEG])
     found = [frame.reference for frame in open_dataset(run_path)]
     expected = [straight_reference(0.4 * index) for index in (*range(8), 2)]
@@ -260,7 +260,7 @@ def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
     ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear'))).close()
     recording = ColdRecording(tmp_path / 'run', *cameras)
     for second in (-1, 1):
-        recording.add(ODOMETRY, format_odometry(START_NS + second * 10**9, np.zeros(3)))
+        recording.add(ODOMETRY_FILE, format_odometry(START_NS + second * 10**9, np.zeros(3)))
     recording.append_image(START_NS, [JPEG] * max(1, len(cameras)))
     recording.close()
     assert open_dataset(tmp_path / 'run').cameras == cameras
@@ -270,17 +270,17 @@ def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
 
 def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
     record(tmp_path / 'first', 0, 0)
-    (tmp_path / 'first' / ODOMETRY).write_text('0 0 0 16000')
+    (tmp_path / 'first' / ODOMETRY_FILE).write_text('0 0 0 16000')
     assert ColdRecording(tmp_path / 'first').last_odometry_ns == 0
     record(tmp_path / 'run', 0, 3)
     (tmp_path / 'run' / 'std_cam' / 't1.5_x0_y0_a0.jpeg.part').write_bytes(JPEG[:50])
-    for file, missing in ((ODOMETRY, 7), (POSES, 30), (PLACES, 15)):
+    for file, missing in ((ODOMETRY_FILE, 7), (POSES_FILE, 30), (PLACES_FILE, 15)):
         path = tmp_path / 'run' / file
         path.write_bytes(path.read_bytes()[:-missing])
     record(tmp_path / 'run', 3, 5, odometry=False)
     run = open_dataset(tmp_path / 'run')
     assert (len(run), run.skipped) == (5, {})
-    places = (tmp_path / 'run' / PLACES).read_text().splitlines()
+    places = (tmp_path / 'run' / PLACES_FILE).read_text().splitlines()
     assert [place.split()[1] for place in places] == ['long_hall'] * 4
     assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
 
@@ -297,8 +297,8 @@ def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):
 def test_what_a_full_disk_cuts_off_is_taken_back_and_written_later(tmp_path):
     recording, first = ColdRecording(tmp_path / 'run'), straight_reference(0.0)
     for largest in range(0, len(JPEG), 97):
-        recording.add(ODOMETRY, format_odometry(START_NS + largest * 1000, first))
-        recording.add(POSES, format_pose(START_NS + largest * 1000, first))
+        recording.add(ODOMETRY_FILE, format_odometry(START_NS + largest * 1000, first))
+        recording.add(POSES_FILE, format_pose(START_NS + largest * 1000, first))
         with full_disk(largest), suppress(DatasetError):
             recording.append_image(START_NS, [JPEG])
     with full_disk(50), pytest.raises(DatasetError, match='large: free some space, or choose'):

@@ -12,7 +12,7 @@ from kbr_localization.datasets.multi_camera import (
     camera_names,
     join_cameras,
     MultiImage,
-    one_picture,
+    side_by_side,
     Synchronizer,
 )
 from kbr_localization.errors import DatasetError
@@ -140,10 +140,10 @@ def test_cameras_of_one_name_are_refused(places):
 
 def test_images_of_another_size_and_colour_stand_side_by_side():
     grey, colour = np.full((10, 20), 7, np.uint8), np.full((20, 60, 3), (1, 2, 3), np.uint8)
-    picture = one_picture(MultiImage((None, grey, colour)))
+    picture = side_by_side(MultiImage((None, grey, colour)))
     assert picture.shape == (10, 20 + 30, 3)
     assert (picture[:, :20] == 7).all() and (picture[:, 20:] == (1, 2, 3)).all()
-    assert one_picture(MultiImage((grey, grey))).shape == (10, 40)
+    assert side_by_side(MultiImage((grey, grey))).shape == (10, 40)
 
 
 def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():

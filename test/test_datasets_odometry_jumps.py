@@ -118,7 +118,7 @@ def test_sparse_known_poses_are_moved_by_the_odometry(every):
     expected = se2.compose(ON_MAP, track.at(run.stamps_ns))
     np.testing.assert_allclose([f.reference for f in run], expected, atol=0.01)
     # an odometry that was made of them says nothing about the time between them
-    made = make_run('drive', frames, track, Skipped(), sparse, made=True)
+    made = make_run('drive', frames, track, Skipped(), sparse, synthetic=True)
     assert all(frame.reference is None for frame in made) == (every > 20)
 
 

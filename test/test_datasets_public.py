@@ -8,7 +8,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.datasets.tracks import outside_fixes
+from kbr_localization.datasets.tracks import explain_missing_reference
 from kbr_localization.errors import DatasetError
 import numpy as np
 from public_datasets import (
@@ -159,7 +159,7 @@ def test_true_poses_of_another_clock_are_named_with_both_spans(tmp_path):
     # with an odometry of the right clock only the known poses are elsewhere
     (run / 'odometry.tum').write_text(text)
     assert [frame.reference for frame in open_dataset(run)] == [None] * FRAMES
-    assert 'lies within its reference poses' in outside_fixes(open_dataset(run))
+    assert 'lies within its reference poses' in explain_missing_reference(open_dataset(run))
 
 
 def test_images_may_be_named_by_nanoseconds_or_listed(tmp_path):

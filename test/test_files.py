@@ -5,7 +5,7 @@ import stat
 import time
 
 from kbr_localization.files import (
-    LockBeside,
+    FileLock,
     new_file,
     read_file,
     read_text,
@@ -88,8 +88,8 @@ def test_a_byte_order_mark_is_no_text(tmp_path, encoding):
 
 
 def test_a_file_is_claimed_by_one_at_a_time(tmp_path):
-    first = LockBeside(tmp_path / 'map.h5')
+    first = FileLock(tmp_path / 'map.h5')
     with pytest.raises(BlockingIOError, match=f'process {os.getpid()} on'):
-        LockBeside(tmp_path / 'map.h5')
+        FileLock(tmp_path / 'map.h5')
     first.release()
-    LockBeside(tmp_path / 'map.h5').release()
+    FileLock(tmp_path / 'map.h5').release()

@@ -13,7 +13,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import report, shown_by
-from kbr_localization.workers import gathered, open_workers, run_tasks, THREAD_VARIABLES
+from kbr_localization.workers import open_workers, run_batches, run_tasks, THREAD_VARIABLES
 from map_helpers import assert_equal_maps
 from process_helpers import assert_nobody_is_left, leader
 import pytest
@@ -34,7 +34,7 @@ def test_every_task_is_done_once_on_one_thread(jobs):
     before, counted = cv2.getNumThreads(), []
     with open_workers(jobs), shown_by(lambda *progress: counted.append(progress)):
         found = list(run_tasks(work_here, list(range(20))))
-        assert gathered('counting', list, range(5), 2) == [0, 1, 2, 3, 4]
+        assert run_batches('counting', list, range(5), 2) == [0, 1, 2, 3, 4]
         with pytest.raises(VisionError, match='refused'):
             list(run_tasks(work_here, [1, 'refuse', 2]))
     numbers, processes, threads = zip(*found, strict=True)

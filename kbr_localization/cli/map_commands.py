@@ -239,7 +239,7 @@ def align(
 
 def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
     """Stamps (k,) in nanoseconds and poses (k, 3), whose headings are NaN."""
-    from kbr_localization.datasets.tables import FARTHEST_M
+    from kbr_localization.datasets.tables import MAX_COORDINATE
     from kbr_localization.trajectory import LATEST_S, parse_seconds
     import numpy as np
 
@@ -249,12 +249,12 @@ def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
             seconds, x, y = text.split(',')
             stamps.append(parse_seconds(seconds))
             poses.append((float(x), float(y), math.nan))
-            if not math.hypot(*poses[-1][:2]) <= FARTHEST_M:  # nor NaN
+            if not math.hypot(*poses[-1][:2]) <= MAX_COORDINATE:  # nor NaN
                 raise ValueError
         except ValueError as error:
             raise KbrError(
                 f'--at {text!r:.80}: expected SECONDS,X,Y as in 12.5,3.0,-1.2, seconds in '
-                f'[0, {LATEST_S}) and metres of at most {FARTHEST_M:g}'
+                f'[0, {LATEST_S}) and metres of at most {MAX_COORDINATE:g}'
             ) from error
     return np.array(stamps, dtype=np.int64), np.array(poses)
 

@@ -363,12 +363,12 @@ def convert(
     reading: Reading,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
-    from kbr_localization.datasets.tracks import outside_fixes
+    from kbr_localization.datasets.tracks import explain_missing_reference
 
     if to is Format.COLD and storage:
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
     dataset = reading.open(run)
-    if why := outside_fixes(dataset):
+    if why := explain_missing_reference(dataset):
         console.note(f'warning: without known poses: {why}')
     if to is Format.BAG:
         from kbr_localization.datasets.bag_writer import write_bag

@@ -93,7 +93,7 @@ class Bag:
                 else:
                     yield topic, time_ns, message
         for topic, number in left.items():
-            skipped.add(f'message missing on {topic.name}', number=max(number, 0))
+            skipped.add(f'message missing on {topic.name}', count=max(number, 0))
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
         """
@@ -204,6 +204,6 @@ def _storage_of(path: Path) -> Path:
     )
 
 
-def drifts(frame: str, odometry_frame: str) -> bool:
+def is_odometry_frame(frame: str, odometry_frame: str) -> bool:
     """Tell whether poses in a frame are odometry, which drifts, and not poses in a map."""
     return frame != '' and (frame == odometry_frame or 'odom' in frame.rpartition('/')[2])

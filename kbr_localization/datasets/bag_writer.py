@@ -8,7 +8,7 @@ from typing import Any
 
 from kbr_localization.datasets.bag_reader import (
     COMPRESSED,
-    drifts,
+    is_odometry_frame,
     ODOMETRY,
     POSE_WITH_COVARIANCE,
     TYPESTORE,
@@ -16,7 +16,7 @@ from kbr_localization.datasets.bag_reader import (
 from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import sources_of
-from kbr_localization.datasets.run_folder import leave_out_image, new_folder, write_notes
+from kbr_localization.datasets.run_folder import count_broken_image, new_folder, write_notes
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -71,7 +71,7 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
 
     # readers take no reference poses in a frame of odometry, as somebody may have chosen
     named = dataset.reference_frame
-    map_frame = named if named and not drifts(named, ODOMETRY_FRAME) else MAP_FRAME
+    map_frame = named if named and not is_odometry_frame(named, ODOMETRY_FRAME) else MAP_FRAME
     topics = [f'/{camera}/image/compressed' for camera in dataset.cameras]
     topics = topics or ['/image/compressed']
     track, done, images = dataset.odometry.recorded or dataset.odometry, 0, 0
@@ -83,7 +83,7 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
             try:
                 data = b'' if image is None else encoded_bytes(image, frame.name)
             except DatasetError as error:
-                leave_out_image(skipped, frame.name, error)
+                count_broken_image(skipped, frame.name, error)
                 continue
             if data:
                 kind = 'png' if data.startswith(b'\x89PNG') else 'jpeg'

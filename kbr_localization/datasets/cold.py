@@ -13,14 +13,14 @@ import weakref
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes, image_files, ImageFile
 from kbr_localization.datasets.run_folder import (
-    leave_out_image,
+    count_broken_image,
     new_folder,
     NOTES,
     read_notes,
     WITHOUT_POSES,
     write_notes,
 )
-from kbr_localization.datasets.tables import FARTHEST_M, read_table, read_track
+from kbr_localization.datasets.tables import MAX_COORDINATE, read_table, read_track
 from kbr_localization.datasets.tracks import make_run, make_track, refuse_repeated_times
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
@@ -28,18 +28,18 @@ from kbr_localization.se2 import FloatArray, wrap_angle
 from kbr_localization.trajectory import parse_seconds
 import numpy as np
 
-CAMERAS = ('std_cam', 'omni_cam')
-SUFFIX = '_cam'
+CAMERA_FOLDERS = ('std_cam', 'omni_cam')
+CAMERA_SUFFIX = '_cam'
 """Ending of the folders of other cameras, too."""
-PLACES = Path('localization', 'places.lst')
-POSES = Path('localization', 'poses.tum')
+PLACES_FILE = Path('localization', 'places.lst')
+POSES_FILE = Path('localization', 'poses.tum')
 """Known poses of a recorded run, whose images have none in their names."""
-ODOMETRY = Path('odom_scans', 'odom.tdf')
-DRAWN = 'robot.json'
+ODOMETRY_FILE = Path('odom_scans', 'odom.tdf')
+RENDERING_FILE = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
-PART = '.part'
+PART_SUFFIX = '.part'
 """Ending of an image that is being written."""
-MOST_LINES = 100_000
+MAX_WAITING_LINES = 100_000
 """Lines of one file that wait for room on the disk: odometry of an hour."""
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
@@ -94,7 +94,9 @@ def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
     # a comparison with NaN is false
-    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M and abs(angle) <= FARTHEST_M):
+    if not (
+        abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE and abs(angle) <= MAX_COORDINATE
+    ):
         raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
     return np.array([x, y, float(wrap_angle(angle))])
 
@@ -102,19 +104,19 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
 def read_cold(folder: Path) -> Dataset:
     """Read a run of COLD of the folder of one camera; raises DatasetError if nothing is left."""
     path, skipped = folder.parent, Skipped()
-    places, poses = path / PLACES, path / POSES
+    places, poses = path / PLACES_FILE, path / POSES_FILE
     if not any(folder.iterdir()) and places.is_file() and not places.stat().st_size:
         raise DatasetError(
             f'no image was recorded in {path}: each needs odometry of its time; the log of the '
             'recorder says what did not come'
         )
-    if not (path / ODOMETRY).is_file():
-        raise DatasetError(f'no odometry in {path}: expected the file {ODOMETRY}')
-    samples = [line for line in read_table(path / ODOMETRY, parse_odometry, skipped) if line]
+    if not (path / ODOMETRY_FILE).is_file():
+        raise DatasetError(f'no odometry in {path}: expected the file {ODOMETRY_FILE}')
+    samples = [line for line in read_table(path / ODOMETRY_FILE, parse_odometry, skipped) if line]
     # identical stamps do no harm
     stamps = list(dict.fromkeys(stamp for stamp, _ in samples))
-    refuse_repeated_times(f'{path / ODOMETRY}: the times', stamps)
-    odometry, notes = make_track(samples, skipped, f'in {ODOMETRY.name}'), read_notes(path)
+    refuse_repeated_times(f'{path / ODOMETRY_FILE}: the times', stamps)
+    odometry, notes = make_track(samples, skipped, f'in {ODOMETRY_FILE.name}'), read_notes(path)
     images = list[Frame]()
     for file in image_files(folder):
         try:
@@ -154,23 +156,23 @@ def write_cold_run(
         recording = ColdRecording(folder)
         for frame in frames:
             name = format_image_name(frame.stamp_ns, frame.reference)
-            if (folder / CAMERAS[0] / name).exists():
+            if (folder / CAMERA_FOLDERS[0] / name).exists():
                 raise DatasetError(f'two frames are called {name}: expected one per microsecond')
             try:
                 data = encoded_bytes(frame.image, frame.name or name, quality)
             except DatasetError as error:
                 last = str(error)
-                leave_out_image(skipped, name, error)
+                count_broken_image(skipped, name, error)
                 continue
             recording.append_image(frame.stamp_ns, [data], pose=frame.reference)
         if not recording.count:
             raise DatasetError(f'cannot write a run without images: {last}')
         track = odometry.recorded or odometry
         lines = map(format_odometry, track.stamps_ns.tolist(), track.poses)
-        recording.add(ODOMETRY, ''.join(lines))
+        recording.add(ODOMETRY_FILE, ''.join(lines))
         recording.close()
         write_notes(folder, notes)
-        return read_cold(folder / CAMERAS[0]).skipped | skipped
+        return read_cold(folder / CAMERA_FOLDERS[0]).skipped | skipped
 
 
 class ColdRecording:
@@ -187,12 +189,16 @@ class ColdRecording:
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
         self.path = Path(path)
-        self.cameras = tuple(f'{camera}{SUFFIX}' for camera in cameras) or CAMERAS[:1]
-        self._lines: dict[Path, list[str]] = {table: [] for table in (ODOMETRY, POSES, PLACES)}
-        places, odometry = self.path / PLACES, self.path / ODOMETRY
+        self.cameras = (
+            tuple(f'{camera}{CAMERA_SUFFIX}' for camera in cameras) or CAMERA_FOLDERS[:1]
+        )
+        self._lines: dict[Path, list[str]] = {
+            table: [] for table in (ODOMETRY_FILE, POSES_FILE, PLACES_FILE)
+        }
+        places, odometry = self.path / PLACES_FILE, self.path / ODOMETRY_FILE
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        own = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
+        own = {PLACES_FILE.parts[0], ODOMETRY_FILE.parts[0], NOTES, RENDERING_FILE}
         with self._as_dataset_errors():
             found = sorted(self.path.iterdir()) if self.path.is_dir() else []
             others = [file for file in found if file.name not in own]
@@ -211,7 +217,9 @@ class ColdRecording:
             claim(claimed, DatasetError(f'{taken} another folder'))
             for table in self._lines:
                 _remove_unfinished_line(self.path / table)
-            for unfinished in itertools.chain(*(folder.glob(f'*{PART}') for folder in folders)):
+            for unfinished in itertools.chain(
+                *(folder.glob(f'*{PART_SUFFIX}') for folder in folders)
+            ):
                 unfinished.unlink()
             images = list[int]()
             for file in folders[0].iterdir():
@@ -224,7 +232,7 @@ class ColdRecording:
 
     def add(self, table: Path, line: str) -> None:
         """Let a line be written, unless a full disk keeps too many waiting."""
-        if len(self._lines[table]) < MOST_LINES:
+        if len(self._lines[table]) < MAX_WAITING_LINES:
             self._lines[table].append(line)
 
     def append_image(
@@ -243,14 +251,14 @@ class ColdRecording:
         name = format_image_name(stamp_ns, pose)
         with self._as_dataset_errors():
             for camera, data in zip(self.cameras, encoded, strict=True):
-                part = self.path / camera / (name + PART)
+                part = self.path / camera / (name + PART_SUFFIX)
                 try:
                     part.write_bytes(data)
                     part.rename(self.path / camera / name)
                 finally:
                     part.unlink(missing_ok=True)
         self.count, self.last_image_ns = self.count + 1, stamp_ns
-        self.add(PLACES, f'{name} {"_".join(label.split()) or "unknown"}\n')
+        self.add(PLACES_FILE, f'{name} {"_".join(label.split()) or "unknown"}\n')
 
     def write(self) -> None:
         """Write the lines that wait, of each file all or none; raises DatasetError."""

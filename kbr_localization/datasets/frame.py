@@ -60,16 +60,16 @@ class Skipped(dict[str, int]):
         super().__init__()
         self._reasons: dict[str, str] = {}
 
-    def add(self, what: str, error: object = None, number: int = 1) -> None:
-        """Count `number` of `what`; the reason quotes the first error."""
-        if number:
-            reason = what if error is None else f'{what} (the first: {error})'
-            reason = self._reasons.setdefault(what, reason)
-            self[reason] = self.get(reason, 0) + number
+    def add(self, kind: str, error: object = None, count: int = 1) -> None:
+        """Add `count` items of a kind; its reason quotes the first error."""
+        if count:
+            reason = kind if error is None else f'{kind} (the first: {error})'
+            reason = self._reasons.setdefault(kind, reason)
+            self[reason] = self.get(reason, 0) + count
 
-    def reason(self, what: str) -> str:
-        """Return the reason under which `what` is counted, empty if nothing was."""
-        return self._reasons.get(what, '')
+    def reason(self, kind: str) -> str:
+        """Return the reason under which a kind is counted; empty if none was."""
+        return self._reasons.get(kind, '')
 
 
 @dataclass(eq=False, repr=False)

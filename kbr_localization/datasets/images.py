@@ -42,7 +42,7 @@ ENCODINGS: dict[str, tuple[int, int | None]] = {
     'mono16': (1, None),
 }
 """Channels, and OpenCV's conversion to grey or BGR where one is needed."""
-NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
+MEASUREMENT_ENCODINGS = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
 """Encodings of depth, temperature and the like, which have no scale of brightness."""
 
 
@@ -197,7 +197,7 @@ def decode_raw_image(message: Any, name: str = 'message') -> Image:
 
 
 def _refuse_measurements(encoding: str, name: str) -> None:
-    if encoding in NO_PICTURES:
+    if encoding in MEASUREMENT_ENCODINGS:
         raise DatasetError(
             f'image {name}: encoding {encoding!r} is of measurements, as depth, not of a picture: '
             "expected one of a camera, as 'mono8', or 'mono16' with brightness up to 65535"

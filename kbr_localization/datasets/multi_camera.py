@@ -225,7 +225,7 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
     return joined
 
 
-def one_picture(image: Image | MultiImage) -> Image:
+def side_by_side(image: Image | MultiImage) -> Image:
     """Return an image, or those of several cameras side by side, as high as the first."""
     if not isinstance(image, MultiImage):
         return image

@@ -12,7 +12,7 @@ import numpy as np
 
 TRACK_M = 0.4
 """Metres between the two wheels of the robot that slips."""
-STILL = 1e-6
+MIN_STEP = 1e-6
 """Metres and radians below which a step is none."""
 
 
@@ -46,7 +46,7 @@ def reported_steps(
     or (m,). Returns (m, 3) increments of the wheels' point. A robot at rest has no errors.
     """
     distance = np.hypot(steps[:, 0], steps[:, 1])
-    moving = (distance > STILL) | (np.abs(steps[:, 2]) > STILL)
+    moving = (distance > MIN_STEP) | (np.abs(steps[:, 2]) > MIN_STEP)
     # the errors are stated for 0.2 s
     duration = np.sqrt(np.broadcast_to(np.asarray(step_ns) / 200_000_000, distance.shape))
     deviations = np.array([noise.along, noise.across, noise.turn]) * duration[:, np.newaxis]
@@ -77,7 +77,7 @@ def reported_track(
     return OdometryTrack(truth.stamps_ns, se2.chain(origin, reported))
 
 
-def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
+def synthetic_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
     """Odometry of true poses at 20 Hz, with errors as on COLD that follow from seed and name."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     first, last = truth.stamps_ns[[0, -1]].tolist()

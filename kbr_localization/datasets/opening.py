@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbr_localization.datasets import public_formats as public
-from kbr_localization.datasets.cold import CAMERAS, read_cold, SUFFIX
+from kbr_localization.datasets.cold import CAMERA_FOLDERS, CAMERA_SUFFIX, read_cold
 from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.images import image_files
 from kbr_localization.datasets.multi_camera import camera_name, camera_names, join_cameras
@@ -14,7 +14,7 @@ from kbr_localization.errors import DatasetError
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
 
 
-class Format(NamedTuple):
+class RunFormat(NamedTuple):
     """
     A kind of run: its name, and patterns of which one file, or folder (/), tells it.
 
@@ -39,38 +39,38 @@ class Format(NamedTuple):
         return sorted(found)
 
 
-COLD = Format(
-    f'a COLD run (a folder that holds {" or ".join(CAMERAS)})',
-    (f'*{SUFFIX}/',),
+COLD = RunFormat(
+    f'a COLD run (a folder that holds {" or ".join(CAMERA_FOLDERS)})',
+    (f'*{CAMERA_SUFFIX}/',),
     has_cameras=True,
 )
-BAG = Format(
+BAG = RunFormat(
     f'a bag (a folder with metadata.yaml, or a file {" or ".join(BAG_SUFFIXES)})',
     ('metadata.yaml', *(f'*{suffix}' for suffix in BAG_SUFFIXES)),
 )
-TRAVERSE = Format('a folder of images (with --spacing)', ())
+TRAVERSE = RunFormat('a folder of images (with --spacing)', ())
 FORMATS = (
     COLD,
     BAG,
-    Format('a TUM RGB-D sequence (rgb.txt)', ('rgb.txt',), public.read_tum_rgbd),
-    Format(
+    RunFormat('a TUM RGB-D sequence (rgb.txt)', ('rgb.txt',), public.read_tum_rgbd),
+    RunFormat(
         'a EuRoC sequence (mav0/cam0)',
         ('cam*/data.csv', 'mav0/cam*/data.csv'),
         public.read_euroc,
         has_cameras=True,
     ),
-    Format(
+    RunFormat(
         'a KITTI odometry sequence (image_0)',
         ('image_[0-9]/',),
         public.read_kitti,
         has_cameras=True,
     ),
-    Format(
+    RunFormat(
         'a sequence of 7-Scenes (frame-000000.color.png)',
         (f'frame-*{public.SCENE_IMAGE}',),
         public.read_seven_scenes,
     ),
-    Format(
+    RunFormat(
         f'a folder of images with {" or ".join(public.FOLDER_POSES)}',
         public.FOLDER_POSES,
         public.read_image_folder,
@@ -137,7 +137,7 @@ def open_dataset(
     return join_cameras(camera_names(chosen), [open_one(c) for c in chosen])
 
 
-def _format_of(path: Path) -> Format:
+def _format_of(path: Path) -> RunFormat:
     if not path.is_dir() and path.suffix in BAG_SUFFIXES:
         return BAG
     if form := next((form for form in FORMATS if form.folders(path)), None):
@@ -154,9 +154,9 @@ def _format_of(path: Path) -> Format:
 
 def _usual_cameras(folders: dict[str, Path]) -> list[str]:
     """Cameras where none is named: one of COLD's, or all that a recorder has, or the first."""
-    of_cold = [name for name in CAMERAS if name in folders][:1]
+    of_cold = [name for name in CAMERA_FOLDERS if name in folders][:1]
     # a recorder that was started without camera topics leaves an empty one
     if of_cold and any(folders[of_cold[0]].iterdir()):
         return of_cold
-    recorded = [name for name in folders if name.endswith(SUFFIX) and name not in of_cold]
+    recorded = [name for name in folders if name.endswith(CAMERA_SUFFIX) and name not in of_cold]
     return recorded or list(folders)[:1]

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import image_files, IMAGE_SUFFIXES, ImageFile
-from kbr_localization.datasets.odometry_noise import made_odometry
+from kbr_localization.datasets.odometry_noise import synthetic_odometry
 from kbr_localization.datasets.tables import (
     check_rotation,
-    FARTHEST_M,
     LEVEL_CAMERA,
-    numbers,
+    MAX_COORDINATE,
+    parse_numbers,
     project_pose,
     quaternion_rotation,
     read_poses,
     read_setting,
     read_table,
     read_track,
-    require,
+    require_file,
     stamp_of_nanoseconds,
     Z_FORWARD,
 )
@@ -55,15 +55,17 @@ class Listing(NamedTuple):
                 f'no images of {self.name}: {len(self.images)} are listed, the first being '
                 f'{self.images[0][1]}: are the images unpacked?'
             )
-        skipped.add('listed but missing', number=len(self.images) - len(there))
+        skipped.add('listed but missing', count=len(self.images) - len(there))
         if self.odometry:
             return make_run(self.name, there, self.odometry, skipped, self.reference)
         note = (
             'odometry made from the truth with errors as large as those of COLD '
             f'(seed {odometry_seed}): the run has none of its own'
         )
-        made = made_odometry(self.reference, self.name, odometry_seed)
-        return make_run(self.name, there, made, skipped, self.reference, [note], made=True)
+        odometry = synthetic_odometry(self.reference, self.name, odometry_seed)
+        return make_run(
+            self.name, there, odometry, skipped, self.reference, [note], synthetic=True
+        )
 
 
 def _listed_images(
@@ -83,7 +85,7 @@ def _listed_images(
 
 def read_tum_rgbd(path: Path, skipped: Skipped) -> Listing:
     """Read a sequence of TUM RGB-D (Sturm et al., IROS 2012): poses of the camera, z up."""
-    truth = require(path / 'groundtruth.txt', 'the true poses of a TUM RGB-D sequence')
+    truth = require_file(path / 'groundtruth.txt', 'the true poses of a TUM RGB-D sequence')
     images = _listed_images(path / 'rgb.txt', path, parse_seconds, skipped)
     return Listing(path.resolve().name, images, read_track(truth, skipped, Z_FORWARD))
 
@@ -94,13 +96,13 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
     images = _listed_images(folder / 'data.csv', folder / 'data', stamp_of_nanoseconds, skipped)
     places = [root / name / 'data.csv' for name in ('state_groundtruth_estimate0', 'mocap0')]
     truth = next((place for place in places if place.is_file()), places[0])
-    require(truth, 'the true poses of a EuRoC sequence')
-    sensor = require(folder / 'sensor.yaml', 'T_BS, the camera on the body')
+    require_file(truth, 'the true poses of a EuRoC sequence')
+    sensor = require_file(folder / 'sensor.yaml', 'T_BS, the camera on the body')
     expected = 'T_BS with 16 numbers of a pose under data'
     on_body = read_setting(sensor, _camera_pose, expected)
 
     def parse(words: list[str]) -> tuple[int, se2.FloatArray]:
-        x, y, z, qw, qx, qy, qz = numbers(words[1:8], 7)  # and behind them velocities
+        x, y, z, qw, qx, qy, qz = parse_numbers(words[1:8], 7)  # and behind them velocities
         body = np.array(quaternion_rotation(qx, qy, qz, qw))
         position = [x, y, z] + body @ on_body[:3, 3]
         pose = project_pose(position, body @ on_body[:3, :3], Z_FORWARD)
@@ -113,7 +115,7 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
 def _camera_pose(settings: Any) -> se2.FloatArray:
     matrix = np.reshape(np.array(settings['T_BS']['data'], dtype=np.float64), (4, 4))
     check_rotation(matrix[:3, :3])
-    if not np.all(np.abs(matrix) < FARTHEST_M):
+    if not np.all(np.abs(matrix) < MAX_COORDINATE):
         raise DatasetError('expected finite numbers')
     return matrix
 
@@ -121,11 +123,13 @@ def _camera_pose(settings: Any) -> se2.FloatArray:
 def read_kitti(folder: Path, skipped: Skipped) -> Listing:
     """Read a sequence of KITTI odometry (Geiger et al., CVPR 2012): poses of its left camera."""
     path, whole = folder.parent, folder.parent.resolve()
-    times = require(path / 'times.txt', 'the times of a KITTI sequence, a line for each image')
+    times = require_file(
+        path / 'times.txt', 'the times of a KITTI sequence, a line for each image'
+    )
     truth = whole / 'poses.txt'
     if not truth.is_file():
         truth = whole.parent.parent / 'poses' / f'{whole.name}.txt'
-    require(
+    require_file(
         truth, f'the true poses, or poses.txt in {path} (KITTI gives them for sequences 00 to 10)'
     )
     stamps = read_table(times, lambda words: parse_seconds(words[0]), skipped)
@@ -149,7 +153,7 @@ def read_kitti(folder: Path, skipped: Skipped) -> Listing:
 
 def _matrix_pose(words: list[str]) -> se2.FloatArray:
     """Pose (3,) of the 12 numbers of [R t] of a camera, in the axes of a level camera."""
-    matrix = np.reshape(numbers(words[:12], 12), (3, 4))
+    matrix = np.reshape(parse_numbers(words[:12], 12), (3, 4))
     check_rotation(matrix[:, :3])
     position, rotation = LEVEL_CAMERA @ matrix[:, 3], LEVEL_CAMERA @ matrix[:, :3]
     return project_pose(position, rotation, Z_FORWARD)
@@ -231,7 +235,7 @@ def read_traverse(path: Path, spacing: float | None, skipped: Skipped) -> Listin
     if not 0.0 < spacing <= 1e4:
         raise DatasetError(f'{path}: expected a spacing in (0, 10000] metres, got {spacing}')
     places = _places(files)
-    if max(places) * spacing > FARTHEST_M:
+    if max(places) * spacing > MAX_COORDINATE:
         raise DatasetError(
             f'{path}: the last image would lie {max(places) * spacing:g} m from the first place: '
             'expected names that end with the number of the place, or without numbers'

@@ -13,7 +13,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.bag_reader import (
     Bag,
     COMPRESSED,
-    drifts,
+    is_odometry_frame,
     ODOMETRY,
     POSE,
     POSE_WITH_COVARIANCE,
@@ -50,7 +50,7 @@ class Role(NamedTuple):
     missing: str
 
 
-TRUTHS = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose')
+REFERENCE_NAMES = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose')
 IMAGE = Role(
     'image',
     (RAW, COMPRESSED),
@@ -63,20 +63,20 @@ WHEELS = Role(
     'odometry',
     (ODOMETRY,),
     ('odom', 'odometry'),
-    TRUTHS,  # which are often sent as odometry, too
+    REFERENCE_NAMES,  # which are often sent as odometry, too
     'one with --odometry-topic',
     'a topic of nav_msgs/Odometry, or odom -> base_link on /tf',
 )
 REFERENCE = Role(
     'reference',
     (POSE_WITH_COVARIANCE, POSE, ODOMETRY),
-    TRUTHS,
+    REFERENCE_NAMES,
     ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose'),  # sent by people
     'one with --reference-topic',
     'geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the map frame, '
     'chosen with --reference-topic, or map -> base_link on /tf',
 )
-NO_PICTURES = ('depth', 'infra', 'disparity', 'mask')
+UNLIKELY_IMAGE_WORDS = ('depth', 'infra', 'disparity', 'mask')
 
 
 def read_bag(
@@ -107,10 +107,10 @@ def read_bag(
         stamps_ns = [stamp_ns for stamp_ns in messages.times_ns() if stamp_ns >= 0]
         refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)
 
-    def poses_on(topic: Topic) -> Poses:
+    def poses_on(topic: Topic) -> BagPoses:
         track = sent[topic].track(skipped, f'on {topic.name}')
         reason = skipped.reason(f'bad message on {topic.name}') or f'none on {topic.name}'
-        return Poses(track, topic.name, bag.frames_of(topic)[0], reason)
+        return BagPoses(track, topic.name, bag.frames_of(topic)[0], reason)
 
     frame, base = bag.frames_of(wheels)
     of_tf = skipped.reason('bad message on /tf')
@@ -158,7 +158,7 @@ def choose_topics(
         for topic in bag.topics
         if topic.message_type in REFERENCE.types
         and topic != wheels
-        and drifts(bag.frames_of(topic)[0], frame)
+        and is_odometry_frame(bag.frames_of(topic)[0], frame)
     ]
     unfit = (wheels, *(() if reference else drifting))
     why_none = f'expected {REFERENCE.missing}'
@@ -195,7 +195,7 @@ def choose_topic(
     # people's goals are never a reference
     found = likely if role is REFERENCE else likely or found
     if guess:
-        found = [t for t in found if not any(w in t.name for w in NO_PICTURES)] or found
+        found = [t for t in found if not any(w in t.name for w in UNLIKELY_IMAGE_WORDS)] or found
     if len(found) <= 1:
         return found[0] if found else None
     for name in role.usual:
@@ -223,7 +223,7 @@ def _is_tf(wanted: str | None) -> bool:
     return wanted is not None and wanted.strip('/') == 'tf'
 
 
-class Poses(NamedTuple):
+class BagPoses(NamedTuple):
     """Poses of a bag, from where they are, in which frame, and why there are none."""
 
     track: OdometryTrack | None
@@ -256,7 +256,7 @@ class StampedPoses:
             return None
         rows = zip(self.times_ns(), np.reshape(self._poses, (-1, 3)), strict=True)
         stamped = [row for row in rows if row[0] >= 0]
-        skipped.add(f'message without a stamp {where}', number=len(self._stamps_ns) - len(stamped))
+        skipped.add(f'message without a stamp {where}', count=len(self._stamps_ns) - len(stamped))
         return make_track(stamped, skipped, where)
 
 
@@ -293,7 +293,7 @@ def _scan(
         )
         if stamp_ns >= 0
     ]
-    skipped.add(f'message without a stamp on {images.name}', number=len(sources) - len(shown))
+    skipped.add(f'message without a stamp on {images.name}', count=len(sources) - len(shown))
     return shown, sent, tree
 
 
@@ -336,7 +336,7 @@ class TransformTree:
         if frame and base and not any(child == base for _, child in self._poses):
             self._poses[frame, base] = sent
 
-    def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> Poses:
+    def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> BagPoses:
         """
         Return the poses of one of `bases`, the first that has a way from `top` down to it.
 
@@ -349,8 +349,8 @@ class TransformTree:
             for frame in sorted(called, key=lambda frame: (frame != base, frame)):
                 if way := self._way(top, frame):
                     track, source = self._along(way), f'/tf ({" -> ".join(way)})'
-                    return Poses(track, source, way[0] if track else '', why_none)
-        return Poses(None, '/tf', '', why_none)
+                    return BagPoses(track, source, way[0] if track else '', why_none)
+        return BagPoses(None, '/tf', '', why_none)
 
     def _way(self, top: str, frame: str) -> list[str]:
         """Return the shortest way from a frame called `top` down to a frame; empty without one."""

@@ -8,7 +8,7 @@ import shutil
 
 from kbr_localization.datasets.frame import Skipped
 from kbr_localization.errors import DatasetError
-from kbr_localization.files import read_text, temporary_of
+from kbr_localization.files import read_text, temporary_path
 
 LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def new_folder(path: Path | str) -> Iterator[Path]:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DatasetError(f'{target} exists already: choose another name or delete it first')
         target.parent.mkdir(parents=True, exist_ok=True)
-        workshop = temporary_of(target)
+        workshop = temporary_path(target)
         workshop.mkdir(0o700)
         try:
             folder = workshop / target.name
@@ -42,7 +42,7 @@ def new_folder(path: Path | str) -> Iterator[Path]:
         raise DatasetError(f'cannot write {target}: {cause.strerror or cause}') from cause
 
 
-def leave_out_image(skipped: Skipped, name: str, error: DatasetError) -> None:
+def count_broken_image(skipped: Skipped, name: str, error: DatasetError) -> None:
     """Count an image that cannot be copied, and log the first one."""
     LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
     skipped.add('broken image')

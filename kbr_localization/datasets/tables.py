@@ -20,7 +20,7 @@ _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 Parsed = TypeVar('Parsed')
 Vector = Sequence[float] | FloatArray
 
-FARTHEST_M = 1e7
+MAX_COORDINATE = 1e7
 """Coordinates beyond this are broken numbers; UTM coordinates are within."""
 X_FORWARD, Z_FORWARD = 0, 2
 """Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
@@ -33,7 +33,7 @@ def project_pose(
 ) -> FloatArray:
     """Project a body-to-world pose, z up, onto the floor (3,): heading of its `forward` axis."""
     x, y = position[0], position[1]
-    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
+    if not (abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE):
         raise DatasetError(f'expected a finite pose, got x {x}, y {y}')
     return np.array([x, y, math.atan2(rotation[1][forward], rotation[0][forward])])
 
@@ -100,7 +100,7 @@ def read_table(
     return parsed
 
 
-def numbers(words: Sequence[str], count: int) -> list[float]:
+def parse_numbers(words: Sequence[str], count: int) -> list[float]:
     """Numbers of `count` words; raises ValueError for more, fewer, or words that are none."""
     if len(words) != count:  # more are of decimal commas
         raise ValueError(f'expected {count} numbers, got {len(words)}: {" ".join(words)[:60]!r}')
@@ -114,7 +114,7 @@ def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Odomet
     """Read lines of `seconds x y z qx qy qz qw`, z up, `forward` the axis that looks ahead."""
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
-        stamp_ns, (_, x, y, z, *quaternion) = parse_seconds(words[0]), numbers(words, 8)
+        stamp_ns, (_, x, y, z, *quaternion) = parse_seconds(words[0]), parse_numbers(words, 8)
         return stamp_ns, project_pose((x, y, z), quaternion_rotation(*quaternion), forward)
 
     return read_poses(path, parse, skipped)
@@ -144,7 +144,7 @@ def stamp_of_nanoseconds(text: str) -> int:
     return int(text)
 
 
-def require(path: Path, what: str) -> Path:
+def require_file(path: Path, what: str) -> Path:
     """Return the path of a file; raises DatasetError when it is missing."""
     if not path.exists():
         raise DatasetError(f'no {path.name} in {path.parent}: expected {what}')

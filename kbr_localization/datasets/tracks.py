@@ -19,7 +19,7 @@ MAX_SPEED, MAX_TURN_RATE = 3.0, 10.0
 """m/s and rad/s that few robots in buildings exceed."""
 SLACK = 0.5
 """Metres and radians that a step may have on top of what the speed allows."""
-FEWEST = 3
+MIN_SEGMENT_POSES = 3
 """Poses in a row that do not continue a track, but each other, replace it."""
 PAUSE, PAUSE_PERIODS = 1.0, 5
 """Seconds or usual periods without odometry after which its driver may have been restarted."""
@@ -33,7 +33,7 @@ def make_track(
     """Sort stamps with poses (3,) by time; of equal stamps the first counts."""
     stamps, poses = zip(*samples, strict=True)
     unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
-    skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
+    skipped.add(f'repeated stamp {where}', count=len(stamps) - unique.size)
     return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
 
 
@@ -44,27 +44,28 @@ def make_run(
     skipped: Skipped,
     reference: OdometryTrack | None = None,
     notes: Sequence[str] = (),
-    made: bool = False,
+    synthetic: bool = False,
 ) -> Dataset:
     """
     Return a run of the images within the span of an odometry, which is freed of its jumps.
 
     `images`: frames without odometry. Of those of one stamp the first counts; what is left out is
     counted in `skipped`. `reference`: the known poses, where they are a track, for images that
-    have none. `made`: the odometry was made from them. Raises DatasetError when no image is left.
+    have none. `synthetic`: the odometry was made from them. Raises DatasetError when no
+    image is left.
     """
-    track, jumps = (odometry, ()) if made else without_jumps(odometry)
-    lacking = 'true poses' if made else 'odometry'
+    track, jumps = (odometry, ()) if synthetic else without_jumps(odometry)
+    lacking = 'true poses' if synthetic else 'odometry'
     ordered = sorted(images, key=lambda image: image.stamp_ns)
     stamps = np.array([image.stamp_ns for image in ordered], dtype=np.int64)
     first = np.diff(stamps, prepend=-1) > 0
     covered = (stamps >= track.stamps_ns[0]) & (stamps <= track.stamps_ns[-1])
-    skipped.add('repeated stamp', number=int(np.sum(~first)))
-    skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
+    skipped.add('repeated stamp', count=int(np.sum(~first)))
+    skipped.add(f'no {lacking}', count=int(np.sum(first & ~covered)))
     kept = np.flatnonzero(first & covered)
     if not kept.size:
         raise DatasetError(not_covered(name, stamps, track, lacking))
-    frames, recorded = [], None if made else track
+    frames, recorded = [], None if synthetic else track
     for place, pose in zip(kept, track.at(stamps[kept]), strict=True):
         frame = ordered[place]
         known = frame.reference
@@ -85,7 +86,7 @@ def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: st
     )
 
 
-def outside_fixes(dataset: Dataset) -> str:
+def explain_missing_reference(dataset: Dataset) -> str:
     """Say why no image has a known pose although the run has some; else return nothing."""
     fixes, stamps = dataset.fixes, dataset.stamps_ns
     if fixes is None or not stamps.size or any(f.reference is not None for f in dataset):
@@ -145,7 +146,7 @@ def _motion(odometry: OdometryTrack, from_ns: int, to_ns: int) -> FloatArray | N
     return se2.between(odometry.at(from_ns), odometry.at(to_ns))
 
 
-def continues(
+def reachable(
     before_ns: ArrayLike,
     before: FloatArray,
     stamps_ns: ArrayLike,
@@ -160,37 +161,37 @@ def continues(
     """
     seconds = (np.asarray(stamps_ns) - np.asarray(before_ns)) * 1e-9
     distances, turns = se2.magnitude(se2.between(before, poses))
-    restarted = begins_anew(before, poses) & (seconds > pause)
+    restarted = restarts_at_origin(before, poses) & (seconds > pause)
     near = (distances <= speed * seconds + SLACK) & (turns <= MAX_TURN_RATE * seconds + SLACK)
     return np.asarray(near & ~restarted)
 
 
-def begins_anew(before: FloatArray, poses: FloatArray) -> NDArray[np.bool_]:
+def restarts_at_origin(before: FloatArray, poses: FloatArray) -> NDArray[np.bool_]:
     """Tell which poses (..., 3) are where odometry starts, while those before were elsewhere."""
     at_origin = (np.hypot(poses[..., 0], poses[..., 1]) < 0.1) & (np.abs(poses[..., 2]) < 0.1)
     return np.asarray(at_origin & (np.maximum(*se2.magnitude(se2.between(before, poses))) > SLACK))
 
 
-def continued(track: OdometryTrack) -> NDArray[np.bool_]:
+def plausible_steps(track: OdometryTrack) -> NDArray[np.bool_]:
     """Tell which steps (n - 1,) of a track a robot of its usual speed may have made."""
     stamps, poses = track.stamps_ns, track.poses
-    return continues(stamps[:-1], poses[:-1], stamps[1:], poses[1:], *_usual(track))
+    return reachable(stamps[:-1], poses[:-1], stamps[1:], poses[1:], *_plausible_limits(track))
 
 
 def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]:
     """Return an odometry that goes on where the recorded one jumps, and notes about it."""
     stamps, poses = track.stamps_ns, track.poses
-    plausible = continued(track)
+    plausible = plausible_steps(track)
     if plausible.all():
         return track, ()
     segments = np.split(np.arange(len(stamps)), np.flatnonzero(~plausible) + 1)
     kept, corrected, correction = [segments[0]], [poses[segments[0]]], np.zeros(3)
     resets: list[int] = []
-    speed, pause = _usual(track)
+    speed, pause = _plausible_limits(track)
     for segment in segments[1:]:
         end, start = kept[-1][-1], segment[0]
-        if not continues(stamps[end], poses[end], stamps[start], poses[start], speed, pause):
-            if len(segment) < FEWEST:
+        if not reachable(stamps[end], poses[end], stamps[start], poses[start], speed, pause):
+            if len(segment) < MIN_SEGMENT_POSES:
                 continue
             resets.append(int(stamps[start]))
             correction = se2.compose(corrected[-1][-1], se2.inverse(poses[start]))
@@ -207,7 +208,7 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     return going_on, tuple(notes)
 
 
-def _usual(track: OdometryTrack) -> tuple[float, float]:
+def _plausible_limits(track: OdometryTrack) -> tuple[float, float]:
     """Speed in m/s up to which a track is plausible, and seconds that are a pause in it."""
     seconds = np.diff(track.stamps_ns) * 1e-9
     if not len(seconds):
@@ -223,7 +224,7 @@ def _usual(track: OdometryTrack) -> tuple[float, float]:
 
 def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
     """Refuse stamps that go back over the same times: sorting would interleave two drives."""
-    stamps, row = np.asarray(stamps_ns), 2 * FEWEST - 1
+    stamps, row = np.asarray(stamps_ns), 2 * MIN_SEGMENT_POSES - 1
     if stamps.size < row:
         return
     steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps, row), axis=1)

@@ -13,7 +13,7 @@ import math
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.tracks import outside_fixes
+from kbr_localization.datasets.tracks import explain_missing_reference
 from kbr_localization.errors import EvaluationError
 from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -218,7 +218,7 @@ def required_reference(dataset: Dataset) -> Trajectory:
     reference = reference_trajectory(dataset)
     if not len(reference):
         raise EvaluationError(
-            outside_fixes(dataset)
+            explain_missing_reference(dataset)
             or f'{dataset.name} has no reference poses: expected a run with ground truth'
         )
     return reference

@@ -12,7 +12,7 @@ import cv2
 from kbr_localization import __version__, se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.images import decode_image
-from kbr_localization.datasets.multi_camera import one_picture
+from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import (
     frame_note,
@@ -98,7 +98,7 @@ def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
     if kernel_map.thumbnails:
         match = decode_image(kernel_map.thumbnails[index], f'{index} of the map')
     pose = kernel_map.poses[index]
-    shown = _shrunk(one_picture(image), 640)  # dozens are kept
+    shown = _shrunk(side_by_side(image), 640)  # dozens are kept
     return ImagePair(shown, match, frame.reference, pose, similarity)
 
 

@@ -9,7 +9,7 @@ import cv2
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Skipped
-from kbr_localization.datasets.multi_camera import one_picture
+from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation.metrics import run_metrics, same_place, SAME_PLACE_M
@@ -200,7 +200,7 @@ def _looks(drive: Dataset) -> tuple[dict[str, str], list[Advice]]:
     for number in tracked('looking at images', numbers.tolist()):
         frame = drive[number]
         with suppress(DatasetError):  # counted where it is described
-            rows.append(_measure(one_picture(frame.load_image())))
+            rows.append(_measure(side_by_side(frame.load_image())))
             poses.append(np.full(3, np.nan) if frame.reference is None else frame.reference)
     if not rows:
         return dict.fromkeys(LOOKS, 'none could be read'), []

@@ -12,8 +12,8 @@ import traceback
 from typing import Any
 
 from kbr_localization import se2
+from kbr_localization.datasets import tracks
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.tracks import continues, FEWEST, MAX_SPEED, PAUSE, PAUSE_PERIODS
 from kbr_localization.errors import KbrError
 import numpy as np
 
@@ -57,11 +57,13 @@ class OdometryBuffer:
 
     Messages may come late, twice, out of order, broken, or from another time altogether (a bag
     that starts over, a driver that restarts). A sample that does not continue the track by
-    `tracks.continues` at `max_speed` in m/s is set aside; `FEWEST` in a row that continue
-    each other replace it. `resets`: how often everything was forgotten.
+    `tracks.reachable` at `max_speed` in m/s is set aside; `tracks.MIN_SEGMENT_POSES` in a row
+    that continue each other replace it. `resets`: how often everything was forgotten.
     """
 
-    def __init__(self, duration_ns: int = 20 * SECOND, max_speed: float = MAX_SPEED) -> None:
+    def __init__(
+        self, duration_ns: int = 20 * SECOND, max_speed: float = tracks.MAX_SPEED
+    ) -> None:
         self._duration_ns, self._max_speed = duration_ns, max_speed
         self.resets = -1
         self.clear()
@@ -93,7 +95,7 @@ class OdometryBuffer:
         if self._aside and not self._continues(self._aside[-1], sample):
             self._aside = []
         self._aside.append(sample)
-        if len(self._aside) < FEWEST:
+        if len(self._aside) < tracks.MIN_SEGMENT_POSES:
             return Added.SET_ASIDE
         return self._replace(self._aside)
 
@@ -135,8 +137,8 @@ class OdometryBuffer:
         """Whether a robot may have come from one sample to a later one, however much later."""
         recent = self._samples[-10:]
         period = 1e-9 * (recent[-1][0] - recent[0][0]) / max(len(recent) - 1, 1)
-        pause = min(PAUSE, PAUSE_PERIODS * period or PAUSE)
-        near = continues(*last, *sample, self._max_speed, pause)
+        pause = min(tracks.PAUSE, tracks.PAUSE_PERIODS * period or tracks.PAUSE)
+        near = tracks.reachable(*last, *sample, self._max_speed, pause)
         return sample[0] > last[0] and bool(near)
 
     def _replace(self, track: list[Stamped]) -> Added:

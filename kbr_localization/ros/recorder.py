@@ -17,11 +17,16 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.configuration import fields_of
-from kbr_localization.datasets.cold import ColdRecording, format_odometry, ODOMETRY, POSES
+from kbr_localization.datasets.cold import (
+    ColdRecording,
+    format_odometry,
+    ODOMETRY_FILE,
+    POSES_FILE,
+)
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages
 from kbr_localization.datasets.tables import format_pose
-from kbr_localization.datasets.tracks import FEWEST
+from kbr_localization.datasets.tracks import MIN_SEGMENT_POSES
 from kbr_localization.errors import ConfigurationError, DatasetError, KbrError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros import conversions, diagnostics
@@ -102,7 +107,7 @@ class RecordingSession(Feed):
             self.poses_dropped[reason] += 1
             return
         if stamp_ns > self._pose_ns:  # SLAM repeats a transform
-            self._recording.add(POSES, format_pose(stamp_ns, pose))
+            self._recording.add(POSES_FILE, format_pose(stamp_ns, pose))
         self.pose, self._pose_ns = pose, stamp_ns
 
     def stall(self, now: float, images_come: bool) -> str:
@@ -157,14 +162,14 @@ class RecordingSession(Feed):
             self._log('warning', f'{outcome.value} in the odometry')
             self.queue.clear('before a jump')
             self._last = None
-        self._keep(self.buffer.newest(FEWEST + 1)[:-1])
+        self._keep(self.buffer.newest(MIN_SEGMENT_POSES + 1)[:-1])
 
     def _keep(self, samples: Sequence[Stamped]) -> None:
         """Let samples be written unless the run has newer ones."""
         for stamp_ns, pose in samples:
             if stamp_ns > self._odometry_ns:
                 self._odometry_ns = stamp_ns
-                self._recording.add(ODOMETRY, format_odometry(stamp_ns, pose))
+                self._recording.add(ODOMETRY_FILE, format_odometry(stamp_ns, pose))
 
     def _is_due(self, stamp_ns: int, place: se2.FloatArray) -> bool:
         """Whether an image is newer than the run, and by odometry (3,) far from its last one."""

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.datasets.tracks import begins_anew
+from kbr_localization.datasets.tracks import restarts_at_origin
 from kbr_localization.errors import RosError
 from kbr_localization.files import expanded, read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
@@ -52,7 +52,7 @@ class SavedPose:
         old = not 0.0 <= age <= config.saved_pose_max_age
         step = se2.between(self.odometry, odometry)
         jumped = math.hypot(step[0], step[1]) > config.max_speed * age + 0.5
-        if old or jumped or begins_anew(self.odometry, odometry):
+        if old or jumped or restarts_at_origin(self.odometry, odometry):
             return self.pose
         return se2.compose(self.pose, step)
 

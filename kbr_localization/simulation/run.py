@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets.cold import DRAWN, write_cold_run
+from kbr_localization.datasets.cold import RENDERING_FILE, write_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.odometry_noise import reported_track
 from kbr_localization.datasets.run_folder import new_folder
@@ -212,5 +212,5 @@ def write_building(
             frames = tracked(f'render {run.name}', run)
             write_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run.config), 'building': asdict(config)}
-            write_text(folder / run.name / DRAWN, json_text(described, indent=2) + '\n')
+            write_text(folder / run.name / RENDERING_FILE, json_text(described, indent=2) + '\n')
     return [Path(out) / run.name for run in runs]

@@ -19,7 +19,7 @@ from kbr_localization.vision.local_descriptors import (
 from kbr_localization.vision.network import LearnedFeatures, NETWORK_ENTRIES
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.vocabulary import learn_tree, learn_vocabulary, Vocabulary
-from kbr_localization.workers import batches, gathered, one_thread
+from kbr_localization.workers import batches, one_thread, run_batches
 import numpy as np
 from numpy.typing import NDArray
 
@@ -126,7 +126,7 @@ def learn_pyramid(
     work = functools.partial(_sample_patches, config, preparation, network, per_image)
     # each image has its own seed, so that it does not matter who samples it
     seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
-    samples = gathered('sampling patches for the vocabulary', work, seeded, 8)
+    samples = run_batches('sampling patches for the vocabulary', work, seeded, 8)
     report('learning the vocabulary', 0, 1)
     step = local_descriptor(config, preparation, network).step
     with one_thread():

@@ -10,7 +10,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.tracks import outside_fixes
+from kbr_localization.datasets.tracks import explain_missing_reference
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.grow import make_thumbnail
@@ -28,7 +28,7 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_describer, VisionConfig
 from kbr_localization.vision.describer import missing_cameras
 from kbr_localization.vision.preparation import evenly, load, LoadableImage
-from kbr_localization.workers import gathered
+from kbr_localization.workers import run_batches
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
             dataset.skipped['no reference pose'] = len(dataset) - len(own)
         rows += [(run, frame) for frame in own]
         if not own:
-            outside.append(outside_fixes(dataset))
+            outside.append(explain_missing_reference(dataset))
     for why in filter(None, outside):
         if not rows:
             raise MapError(why)
@@ -245,7 +245,7 @@ def describe_images(
     """Describe images, or what functions load, in their order; progress is reported as `what`."""
     # each process unpacks the describer once
     work = functools.partial(_describe_all, pickle.dumps(describer), thumbnails)
-    return gathered(what, work, images, 64)
+    return run_batches(what, work, images, 64)
 
 
 def _describe_all(

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cv2
-from kbr_localization.datasets.multi_camera import one_picture
+from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.errors import MapError
-from kbr_localization.files import LockBeside
+from kbr_localization.files import FileLock
 from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import evenly, scaled
@@ -32,7 +32,7 @@ class NewImage:
 
 def make_thumbnail(image: np.ndarray) -> bytes:
     """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
-    return bytes(cv2.imencode('.jpg', scaled(one_picture(image), THUMBNAIL_WIDTH))[1])
+    return bytes(cv2.imencode('.jpg', scaled(side_by_side(image), THUMBNAIL_WIDTH))[1])
 
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
@@ -102,7 +102,7 @@ class GrownFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: LockBeside | None = None
+        self._lock: FileLock | None = None
         self._seen = _state(path)
 
     def claim(self) -> None:
@@ -115,7 +115,7 @@ class GrownFile:
         if self._lock is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock = LockBeside(self.path)
+                self._lock = FileLock(self.path)
             except BlockingIOError as error:
                 raise MapError(
                     f'{self.path} is being added to by {error.strerror}: end that one first, or '

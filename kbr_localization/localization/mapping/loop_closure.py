@@ -33,7 +33,7 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.preparation import evenly, LoadableImage
 from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
-from kbr_localization.workers import blocks, gathered
+from kbr_localization.workers import blocks, run_batches
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
@@ -233,7 +233,7 @@ def measure_closures(
     beside = [_neighbours(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     shown = [images[int(image)] for image in needed]
-    detected: list[Corners] = gathered('finding points', _all_corners, shown, 32)
+    detected: list[Corners] = run_batches('finding points', _all_corners, shown, 32)
     corners = dict(zip(needed.tolist(), detected, strict=True))
     poses = corrected_poses(trajectories, parameters)
     pairs = []
@@ -241,7 +241,7 @@ def measure_closures(
         ours = corners[closures.first[number]]
         ways = se2.between(poses[about], poses[closures.second[number]])
         pairs.append(([corners[n] for n in about], ours, ways, relative[number]))
-    found = gathered('looking at closures', partial(_find_poses, view), pairs, 8)
+    found = run_batches('looking at closures', partial(_find_poses, view), pairs, 8)
     for number, pose in zip(chosen, found, strict=True):
         if pose is not None:
             relative[number], seen[number] = pose, True

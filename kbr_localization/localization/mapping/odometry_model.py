@@ -39,7 +39,7 @@ from kbr_localization.vision.turning import (
     Turns,
     View,
 )
-from kbr_localization.workers import gathered
+from kbr_localization.workers import run_batches
 import numpy as np
 
 _FLOOR = 1e-8  # rad², so that a standing robot has some variance
@@ -169,7 +169,7 @@ def track_points(
 
 def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
     """Follow points from each image to the next: n - 1 flows (k, 4), none of broken images."""
-    return gathered('following points', _follow_all, list(itertools.pairwise(images)), 64)
+    return run_batches('following points', _follow_all, list(itertools.pairwise(images)), 64)
 
 
 def _follow_all(pairs: Sequence[tuple[LoadableImage, LoadableImage]]) -> list[Flow]:

@@ -14,9 +14,9 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
 from kbr_localization.datasets.tracks import (
-    continued,
     LONG_PAUSE,
     PAUSE_PERIODS,
+    plausible_steps,
     SLACK,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -111,7 +111,7 @@ def odometry_breaks(
     """
     Find images, numbered from `first`, before which the odometry is broken, and say why.
 
-    It leaps (`continued`); or it pauses for long and does not continue where it was, or was reset.
+    It jumps (`plausible_steps`), or it pauses for long and continues elsewhere or after a reset.
     A robot that drove on unrecorded cannot be told from one that was pushed, or whose driver was
     started again: only images tell where it is then.
     """
@@ -119,7 +119,7 @@ def odometry_breaks(
         return []
     metres, turns = se2.magnitude(se2.steps(track.poses))
     seconds = np.diff(track.stamps_ns) * 1e-9
-    leaping = ~continued(track)
+    leaping = ~plausible_steps(track)
     elsewhere = np.maximum(metres, turns) > SLACK
     elsewhere |= np.isin(track.stamps_ns[1:], track.resets_ns)
     # a pause is none where the odometry never comes more often
