@@ -82,7 +82,7 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
     speaks = said & (frame >= first) & (right | (case.kind != KIDNAPPED))
     way = errors.travel_m - errors.travel_m[first]
     found = float(way[-1] if settled is None else way[settled])
-    stated = said & counted & np.isfinite(errors.position_surprise)
+    stated = said & counted & np.isfinite(errors.position_nees)
     row: Row = {
         'RMSE m': _rms(error[counted]),
         'after m': None if settled is None else _rms(error[counted & (frame >= settled)]),
@@ -94,7 +94,7 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
         'ms': 1e3 * seconds / max(int(np.count_nonzero(np.asarray(trajectory.updated))), 1),
         'wrong_said': int(np.sum(said & ~right & late)),
         'late_said': int(np.sum(late if case.kind == FOREIGN else said & late)),
-        'covered': int(np.sum(errors.position_surprise[stated] <= sigma_region(2.0, 2))),
+        'covered': int(np.sum(errors.position_nees[stated] <= sigma_region(2.0, 2))),
         'known': int(np.sum(stated)),
         'stated_square': float(np.sum(errors.stated_m[stated & right] ** 2)),
         'error_square': float(np.sum(error[stated & right] ** 2)),

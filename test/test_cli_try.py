@@ -64,7 +64,7 @@ def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
     page = page_of(ring / 'try/report.html')
     median = pytest.approx(found['position_median_m'], rel=1e-5)
     assert page['tiles'][2] == ['median error', median, 'm']
-    assert {'Topics', 'Stamps', 'Odometry: learnt, corrected', 'Images'} == set(page['facts'])
+    assert {'Topics', 'Stamps', 'Odometry errors, corrected', 'Images'} == set(page['facts'])
     assert 'against known poses' in page['subtitle'] and '% of the drive' in page['subtitle']
     assert page['verdict'] == found['verdict']
     assert page['plans'][0]['layers'][1]['label'] == 'known poses'
@@ -82,7 +82,7 @@ def test_without_known_poses_the_drive_itself_gives_them(tmp_path):
     page = tmp_path / 'r.html'
     found = json.loads(done('try', tmp_path / 'run', '--out', page, '--json').stdout)
     assert found['position_median_m'] < 0.5 and found['localized'] > 0.3
-    assert 'against the pose graph of all that was' in page_of(page)['subtitle']
+    assert 'against the pose graph of all images' in page_of(page)['subtitle']
 
 
 def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
@@ -101,7 +101,7 @@ def test_of_two_drives_one_is_mapped_and_the_other_localized(tmp_path):
     assert found['test_frames'] == len(second) and found['position_median_m'] < 0.3
     # both are looked at, and nothing is said of a part of the drive
     page = page_of(tmp_path / 'r.html')
-    assert 'the test (another drive)' in page['subtitle'] and found['test_of_drive'] is None
+    assert 'm (another drive)' in page['subtitle'] and found['test_of_drive'] is None
     assert {'Stamps of run', 'Images of second'} <= set(page['facts'])
     assert page['facts']['Stamps of run'] == page['facts']['Stamps of second']
     assert [line.split('│')[0].strip() for line in told[3:]] == [t[0] for t in page['tiles']]
@@ -136,7 +136,7 @@ def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):
     file.write_bytes(file.read_bytes()[:-600])
     for name, says in (
         (straight, 'no place is passed twice in the same direction'),
-        ('standing', 'by its odometry the robot stands: 0.00 m of way'),
+        ('standing', 'the odometry shows no motion: 0.00 m over'),
         ('cut', '`mcap recover`'),
     ):
         result = invoke('try', tmp_path / name, '--out', tmp_path / 'out/report.html')

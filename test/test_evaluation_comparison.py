@@ -10,7 +10,7 @@ from kbr_localization.evaluation.comparison import (
     random_map,
     Task,
 )
-from kbr_localization.evaluation.journal import run_kept
+from kbr_localization.evaluation.journal import run_once
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.trajectory import Trajectory
@@ -37,7 +37,7 @@ def train_map(runs):
 
 def compare(kernel_map, test, out, plan=PLAN):
     """Compare methods; times aside, as they differ."""
-    tasks = comparison.tasks_of(*plan, len(kernel_map))
+    tasks = comparison.plan_tasks(*plan, len(kernel_map))
     rows = comparison.compare(kernel_map, [test], tasks, out, seed=1)
     assert all(0.1 < row.pop('ms_per_frame') < 1000.0 for row in rows)
     return rows
@@ -75,7 +75,7 @@ def test_results_are_taken_where_nothing_they_depend_on_has_changed(tmp_path):
 
     def worked(conditions, tasks):
         done = []
-        found = run_kept('working', path, conditions, lambda n: done.append(n) or [n, 0.1], tasks)
+        found = run_once('working', path, conditions, lambda n: done.append(n) or [n, 0.1], tasks)
         assert found == [[n, 0.1] for n in tasks]
         return done
 

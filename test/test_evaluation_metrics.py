@@ -185,6 +185,6 @@ def test_details_of_another_trajectory_are_refused_and_a_foreign_csv_is_not_read
             read_detailed(path)
     details.write_text('a,b\n1,2\n')
     assert not len(read_detailed(path).covariances)
-    assert 'not of `kbr localize`' in caplog.text
+    assert 'not from `kbr localize`' in caplog.text
     with pytest.raises(EvaluationError, match='would be overwritten'):
         check_details(details)

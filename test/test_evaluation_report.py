@@ -9,12 +9,7 @@ import subprocess
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation.metrics import run_errors
-from kbr_localization.evaluation.report import (
-    map_data,
-    record_run,
-    run_data,
-    write_page,
-)
+from kbr_localization.evaluation.report import map_data, record_run, run_data, write_page
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import MappingRecord
 from kbr_localization.trajectory import Trajectory
@@ -176,8 +171,8 @@ def test_the_page_of_a_map_shows_its_numbers_in_their_units(kernel_map):
     data = map_data(joined, 'map')
     assert data['tiles'] == [
         ['closures used', 4, ''],
-        ['sequences of them', 3, ''],
-        ['sequences that contradict', 1, ''],
+        ['sequences of these closures', 3, ''],
+        ['contradictory sequences', 1, ''],
         ['uncertainty of the poses', pytest.approx(0.5), 'm'],
     ]
     used, rejected = data['pair_groups']

@@ -11,7 +11,7 @@ from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import reference_trajectory, tuning
-from kbr_localization.evaluation.tuning import make_folds, run_trial, searched, tune
+from kbr_localization.evaluation.tuning import make_folds, run_trial, search_ranges, tune
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -149,7 +149,7 @@ def test_lengths_are_searched_in_the_unit_of_the_map(full_map):
     field = replace(yard, decay=replace(full_map.decay, length=5.0))
     unit = sensible_config(field.poses, (), 5.0).update_min_d / KbrConfig().update_min_d
     assert unit > 3.0
-    near, far = (searched('kbr', one) for one in (replace(yard, decay=None), field))
+    near, far = (search_ranges('kbr', one) for one in (replace(yard, decay=None), field))
     changed = {name for name in near if far[name] != near[name]}
     assert changed == {'position_bandwidth', 'update_min_d'}
     assert far['update_min_d'] == pytest.approx(np.multiply(unit, near['update_min_d']))

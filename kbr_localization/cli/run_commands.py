@@ -266,7 +266,7 @@ def compare(
     images = len(kernel_map) if map_file else sum(map(len, training))
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
     chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
-    tasks = comparison.tasks_of(chosen, options.sizes_of(sizes) or usual, trials, images)
+    tasks = comparison.plan_tasks(chosen, options.sizes_of(sizes) or usual, trials, images)
     with open_workers(jobs, scheduler), terminal_progress():
         if kernel_map is None:
             kernel_map = build_map(training, vision, given, None, seed)

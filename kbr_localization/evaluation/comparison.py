@@ -1,4 +1,4 @@
-"""Comparison of methods on random parts of a map, as in [MbKSR] section 6.3 and Fig. 6."""
+"""Comparison of methods on random subsets of a map, as in [MbKSR] section 6.3 and Fig. 6."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,16 +11,9 @@ from typing import Any, NamedTuple
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, EvaluationError, LocalizationError
-from kbr_localization.evaluation.journal import digest, run_kept
-from kbr_localization.evaluation.metrics import (
-    Metrics,
-    reference_trajectory,
-    required_reference,
-    run_errors,
-    run_metrics,
-    RunErrors,
-    SUMMARY,
-)
+from kbr_localization.evaluation import metrics
+from kbr_localization.evaluation.journal import digest, run_once
+from kbr_localization.evaluation.metrics import Metrics, RunErrors
 from kbr_localization.files import write_text
 from kbr_localization.localization.map.build import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -31,19 +24,19 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-_MEANS = (*SUMMARY, 'position_median_m', 'coverage_2sigma', 'sharpness', 'ms_per_frame')
-"""Metrics of which a row has the means over the trials."""
+_MEANS = (*metrics.SUMMARY, 'position_median_m', 'coverage_2sigma', 'sharpness', 'ms_per_frame')
+"""Metrics whose means over the trials are in a row."""
 
 
 class DescribedRun(Dataset):
-    """A run whose images are descriptors (m, d), with the mean time of describing one."""
+    """A run whose images are descriptors (m, d), and the mean time to describe one."""
 
     descriptors: np.ndarray
     seconds_per_image: float
 
 
 def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
-    """Describe every image of a run once; raises EvaluationError when none can be used."""
+    """Describe each image of a run once; raises EvaluationError if none can be used."""
     images = [frame.image for frame in dataset]
     described = describe_images(describer, images, f'describing {dataset.name}')
     unusable = {number: str(found.error) for number, found in enumerate(described) if found.error}
@@ -56,7 +49,7 @@ def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
     unknown = np.zeros(describer.size, dtype=describer.dtype)
     descriptors = np.array([unknown if d.descriptor is None else d.descriptor for d in described])
     frames = tuple(
-        replace(frame, image=functools.partial(_given, descriptors[number], unusable.get(number)))
+        replace(frame, image=functools.partial(_load, descriptors[number], unusable.get(number)))
         for number, frame in enumerate(dataset)
     )
     run = DescribedRun(dataset.name, dataset.odometry, dict(dataset.skipped), frames)
@@ -65,22 +58,22 @@ def describe_run(describer: Describer, dataset: Dataset) -> DescribedRun:
     return run
 
 
-def _given(descriptor: np.ndarray, error: str | None) -> np.ndarray:
+def _load(descriptor: np.ndarray, error: str | None) -> np.ndarray:
     if error is not None:
         raise DatasetError(error)
     return descriptor
 
 
 class Task(NamedTuple):
-    """One method on one random map."""
-
     method: str
     size: int
     trial: int
 
 
-def tasks_of(methods: Sequence[str], sizes: Sequence[int], trials: int, images: int) -> list[Task]:
-    """All trials, small maps first; raises LocalizationError, EvaluationError for a bad plan."""
+def plan_tasks(
+    methods: Sequence[str], sizes: Sequence[int], trials: int, images: int
+) -> list[Task]:
+    """Return all tasks, small maps first; raises LocalizationError or EvaluationError."""
     for method in methods:
         method_named(method)
     for size in sizes:
@@ -96,26 +89,25 @@ def tasks_of(methods: Sequence[str], sizes: Sequence[int], trials: int, images: 
 def compare(
     kernel_map: KernelMap, test: Sequence[Dataset], tasks: Sequence[Task], out: Path, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Localize test runs on random parts of a map; `out` keeps the rows, and the trials."""
+    """Localize test runs on random subsets of a map; write rows and trials to folder `out`."""
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
     for dataset in test:
-        required_reference(dataset)  # before the long work
+        metrics.required_reference(dataset)  # fail before the long work
     out.mkdir(parents=True, exist_ok=True)
     runs = [describe_run(kernel_map.describer, dataset) for dataset in test]
     used = [kernel_map.poses, kernel_map.descriptors[:], vars(kernel_map.filter_config)]
     frames = [(run.name, f.stamp_ns, f.odometry, f.reference) for run in test for f in run]
     conditions = digest(*used, kernel_map.baselines, frames, seed)
-    light = replace(kernel_map, thumbnails=())
-    work = functools.partial(run_task, light, runs, seed)
-    found = run_kept('comparing', out / 'trials.jsonl', conditions, work, tasks)
+    work = functools.partial(run_task, replace(kernel_map, thumbnails=()), runs, seed)
+    found = run_once('comparing', out / 'trials.jsonl', conditions, work, tasks)
     rows = comparison_rows(tasks, found)
     write_text(out / 'rows.json', json.dumps(rows, indent=2))
     return rows
 
 
 def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
-    """Keep a random subset of the map's images, the same for every method of a trial."""
+    """Return a map of a random subset of the images, the same for all methods of a trial."""
     rng = np.random.default_rng([seed, task.size, task.trial])
     return kernel_map.subset(np.sort(rng.choice(len(kernel_map), task.size, replace=False)))
 
@@ -123,11 +115,11 @@ def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
 def run_task(
     kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task
 ) -> Metrics:
-    """Return the means of the metrics of a method on one random map; raises EvaluationError."""
+    """Return the mean metrics over the runs; raises EvaluationError for too small a map."""
     small = random_map(kernel_map, task, seed)
     summaries = []
     for number, run in enumerate(runs):
-        # the same for every method of a trial
+        # use the same seed for all methods of a trial
         own_seed = int(np.random.default_rng([seed, task.trial, number]).integers(2**31))
         try:
             trajectory = localize(small, run, task.method, seed=own_seed)
@@ -136,8 +128,9 @@ def run_task(
                 f'{task.method} on a random map of {task.size} images: {error}: give larger '
                 '--sizes, or leave it out of --methods'
             ) from error
-        summary = complete_metrics(run_errors(reference_trajectory(run), trajectory))
-        # and reading and describing the images that the localizer asked for
+        errors = metrics.run_errors(metrics.reference_trajectory(run), trajectory)
+        summary = complete_metrics(errors)
+        # add the time to read and describe the images that were used
         describing = float(np.mean(trajectory.updated)) * run.seconds_per_image
         summary['ms_per_frame'] = 1000.0 * (float(np.mean(trajectory.seconds)) + describing)
         summaries.append(summary)
@@ -146,22 +139,22 @@ def run_task(
 
 def complete_metrics(errors: RunErrors) -> Metrics:
     """
-    Count what a run never reached, the status or an error below 1 m, as reached at its end.
+    Return metrics in which a run that never got localized, or below 1 m, got there at its end.
 
-    Left out of the means, the worst runs would improve them.
+    Means over the other runs only would favour methods that fail.
     """
-    metrics = run_metrics(errors)
+    complete = metrics.run_metrics(errors)
     seconds = float(errors.stamps_ns[-1] - errors.stamps_ns[0]) * 1e-9
-    if metrics['below_1m_after_m'] is None:
-        metrics['lost_fraction_once_below_1m'] = 1.0
+    if complete['below_1m_after_m'] is None:
+        complete['lost_fraction_once_below_1m'] = 1.0
     for name in ('localized_after', 'below_1m_after'):
-        if metrics[f'{name}_m'] is None:
-            metrics |= {f'{name}_m': float(errors.travel_m[-1]), f'{name}_s': seconds}
-    return metrics
+        if complete[f'{name}_m'] is None:
+            complete |= {f'{name}_m': float(errors.travel_m[-1]), f'{name}_s': seconds}
+    return complete
 
 
 def comparison_rows(tasks: Sequence[Task], found: Sequence[Metrics]) -> list[dict[str, Any]]:
-    """Reduce the trials of a method and size to a row of means over those that have a value."""
+    """Return a row for each method and size: means over the trials that have a value."""
     rows = []
     for method, size in dict.fromkeys((task.method, task.size) for task in tasks):
         mine = [m for task, m in zip(tasks, found, strict=True) if task[:2] == (method, size)]

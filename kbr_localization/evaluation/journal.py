@@ -1,4 +1,4 @@
-"""Results that go to a file as soon as they are there, so that stopped work continues."""
+"""A journal of results, from which interrupted work continues."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,32 +13,31 @@ from kbr_localization.workers import run_tasks, Work
 
 
 def digest(*conditions: Any) -> str:
-    """Hash of what results depend on, and of the code, which changes with every commit."""
+    """Return a hash of the conditions that results depend on and of the code of this package."""
     package = Path(__file__).parents[1]
     paths = sorted(package.rglob('*.py'))
     code = [(path.relative_to(package).as_posix(), path.read_bytes()) for path in paths]
     return hashlib.sha256(pickle.dumps([code, *conditions])).hexdigest()
 
 
-def run_kept(
+def run_once(
     what: str, path: Path, conditions: str, work: Work, tasks: Sequence[Any]
 ) -> list[Any]:
     """
-    Do tasks, each once, and append their results to a file of JSON lines.
+    Run tasks, append their results to a file of JSON lines, and return them in order.
 
-    A result that the file has of the same task and `conditions` (a `digest` of what all results
-    depend on) is taken from there. All values are those of JSON. Progress is reported as `what`.
-    Returns the results in the order of the tasks.
+    A task is not run again if the file has its result under the same `conditions`, a `digest`.
+    Tasks and results are JSON values. `what` names the work in the progress.
     """
     keys, known = [json.dumps([conditions, task]) for task in tasks], dict[str, Any]()
     with path.open('a+', encoding='utf-8', errors='replace') as file:
         file.seek(0)
         text = file.read()
         for line in text.splitlines():
-            with suppress(ValueError, TypeError):  # damaged
+            with suppress(ValueError, TypeError):  # a damaged line
                 *key, result = json.loads(line)
                 known[json.dumps(key)] = result
-        if text and not text.endswith('\n'):  # cut off
+        if text and not text.endswith('\n'):  # the last line was cut off
             file.write('\n')
         missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
         before, results = len(keys) - len(missing), run_tasks(work, list(missing.values()))

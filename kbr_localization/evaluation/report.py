@@ -1,4 +1,4 @@
-"""One HTML page about a run or a map, with everything in it: it opens without a network."""
+"""A self-contained HTML page about a run or a map, which opens without a network."""
 
 import base64
 from contextlib import suppress
@@ -14,14 +14,7 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
-from kbr_localization.evaluation.metrics import (
-    frame_note,
-    reference_trajectory,
-    run_errors,
-    run_metrics,
-    RunErrors,
-    THRESHOLDS,
-)
+from kbr_localization.evaluation import metrics
 from kbr_localization.files import json_text, new_file, write_text
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, UNKNOWN_VARIANCE
@@ -38,10 +31,10 @@ from numpy.typing import NDArray
 
 
 class ImagePair(NamedTuple):
-    """A frame, its true pose (3,) or None, and the map image that is most similar to it."""
+    """A frame, its true pose (3,) or None, and the most similar map image with its pose."""
 
     frame: NDArray[np.uint8]
-    match: NDArray[np.uint8] | None  # a thumbnail, None in a map without
+    match: NDArray[np.uint8] | None  # None in a map without thumbnails
     pose: FloatArray | None
     map_pose: FloatArray
     similarity: float
@@ -52,10 +45,10 @@ class RunRecord:
     """
     A localized run.
 
-    `errors`: None for a run without reference poses. `beliefs`: for every frame, poses (k, 3)
-    drawn from the belief, for localizers that have one. `worst`: numbers of the frame with the
-    largest error and of others that are not good, apart from each other. `pairs`: images of these
-    and others, by frame number.
+    `errors`: None for a run without reference poses. `beliefs`: poses (k, 3) drawn from the
+    belief at each frame, empty for localizers without belief. `worst`: numbers of the frame with
+    the largest error and of other bad frames, apart from each other. `pairs`: images by frame
+    number, of these frames and others.
     """
 
     kernel_map: KernelMap
@@ -63,7 +56,7 @@ class RunRecord:
     method: str
     trajectory: Trajectory
     reference: Trajectory
-    errors: RunErrors | None
+    errors: metrics.RunErrors | None
     beliefs: list[FloatArray]
     worst: list[int]
     pairs: dict[int, ImagePair]
@@ -72,16 +65,16 @@ class RunRecord:
 def record_run(
     kernel_map: KernelMap, dataset: Dataset, method: str = 'kbr', init: str = 'global'
 ) -> RunRecord:
-    """Localize a run and keep what happened; raises what `localize` raises."""
+    """Localize a run and record the results; raises what `localize` raises."""
     beliefs: list[FloatArray] = []
 
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
         beliefs.append(localizer.particles(60))
 
     trajectory = localize(kernel_map, dataset, method, init, observe=observe)
-    reference = reference_trajectory(dataset)
-    errors = run_errors(reference, trajectory) if len(reference) else None
-    worst = [] if errors is None else _worst(errors, trajectory)
+    reference = metrics.reference_trajectory(dataset)
+    errors = metrics.run_errors(reference, trajectory) if len(reference) else None
+    worst = [] if errors is None else _worst_frames(errors, trajectory)
     spread = np.linspace(0, len(dataset) - 1, min(60, len(dataset))).round().astype(int)
     pictured, pairs = sorted({*spread.tolist(), *worst}), {}
     for number in tracked('looking up best matches', pictured):
@@ -92,20 +85,20 @@ def record_run(
 
 
 def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
-    """Compare a frame with all of the map; raises what reading and describing it raise."""
+    """Find the most similar map image; raises what reading and describing the frame raise."""
     image, match = frame.load_image(), None
     index, similarity = kernel_map.best_match(kernel_map.describer.describe(image))
     if kernel_map.thumbnails:
         match = decode_image(kernel_map.thumbnails[index], f'{index} of the map')
     pose = kernel_map.poses[index]
-    shown = _shrunk(side_by_side(image), 640)  # dozens are kept
+    shown = _shrunk(side_by_side(image), 640)  # a record holds dozens
     return ImagePair(shown, match, frame.reference, pose, similarity)
 
 
-def _worst(errors: RunErrors, trajectory: Trajectory) -> list[int]:
-    """Return the worst frame and up to 11 others that are not good and 5 or more frames apart."""
+def _worst_frames(errors: metrics.RunErrors, trajectory: Trajectory) -> list[int]:
+    """Return the worst frame and up to 11 other bad ones, at least 5 frames apart."""
     order = np.argsort(-errors.position_m, kind='stable')
-    bad = [n for n in order if errors.position_m[n] > THRESHOLDS[0][0]]
+    bad = [n for n in order if errors.position_m[n] > metrics.THRESHOLDS[0][0]]
     chosen: list[int] = []
     for entry in bad or order[:1]:
         frame = int(np.searchsorted(trajectory.stamps_ns, errors.stamps_ns[entry]))
@@ -115,11 +108,11 @@ def _worst(errors: RunErrors, trajectory: Trajectory) -> list[int]:
 
 
 def write_page(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a page of what `run_data`, `map_data` or `try_drives` collected; raises OSError."""
+    """Write the page for data from `run_data`, `map_data` or `try_drives`; raises OSError."""
     template = resources.files('kbr_localization.evaluation').joinpath('report.html')
     written = datetime.now(timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
     data = {'written': written, 'version': __version__, 'pair_groups': [], 'worst': []} | data
-    # no text may end or comment out the script element that it stands in
+    # escape text that would end or comment out the script element around it
     text = json_text(data, digits=6, separators=(',', ':'))
     text = text.replace('</', '<\\/').replace('<!', '\\u003c!')
     page = template.read_text(encoding='utf-8').replace('"the data goes here"', text)
@@ -127,21 +120,21 @@ def write_page(path: str | Path, data: dict[str, Any]) -> None:
 
 
 def run_data(record: RunRecord) -> dict[str, Any]:
-    """Collect what the page of a run shows; unknown numbers are NaN or None."""
+    """Return the data for the page of a run; unknown numbers are NaN or None."""
     kernel_map, trajectory, run = record.kernel_map, record.trajectory, record.dataset
-    names, notes = ', '.join(kernel_map.run_names), [*run.notes, frame_note(kernel_map, run)]
-    layers = [_layer('arrows', kernel_map.poses, 'map', 'map images')]
+    names, note = ', '.join(kernel_map.run_names), metrics.frame_note(kernel_map, run)
+    layers = [plan_layer('arrows', kernel_map.poses, 'map', 'map images')]
     if len(record.reference):
-        layers.append(_layer('path', record.reference.poses, 'truth', 'known poses', 7))
-    metrics = {} if record.errors is None else run_metrics(record.errors)
+        layers.append(plan_layer('path', record.reference.poses, 'truth', 'known poses', 7))
+    figures = {} if record.errors is None else metrics.run_metrics(record.errors)
     milliseconds = 1000.0 * trajectory.seconds
     noise, odometry = vars(kernel_map.motion_noise), kernel_map.calibration.described()
     return {
         'title': run.name,
         'subtitle': f'method {record.method}, {len(trajectory)} frames, map of {len(kernel_map)} '
-        f'images ({names})' + ''.join(f'; {note}' for note in notes if note),
+        f'images ({names})' + ''.join(f'; {text}' for text in (*run.notes, note) if text),
         'tiles': tiles(
-            metrics | {'ms_per_frame': float(milliseconds.mean())},
+            figures | {'ms_per_frame': float(milliseconds.mean())},
             ('position RMSE', 'position_rmse_m', 'm'),
             ('median', 'position_median_m', 'm'),
             ('heading median', 'heading_median_deg', '°'),
@@ -171,21 +164,20 @@ def run_data(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def tiles(metrics: dict[str, Any], *shown: tuple[str, str, str]) -> list[list[Any]]:
-    """Name, value and unit of figures at the top of a page; fractions become percentages."""
-    found = [(name, metrics.get(key), unit) for name, key, unit in shown]
+def tiles(figures: dict[str, Any], *shown: tuple[str, str, str]) -> list[list[Any]]:
+    """Return name, value and unit of figures at the top of a page, fractions as percentages."""
+    found = [(name, figures.get(key), unit) for name, key, unit in shown]
     return [
         [name, 100.0 * value if unit == '%' and value is not None else value, unit]
         for name, value, unit in found
     ]
 
 
-def _layer(
-    kind: str, points: FloatArray, colour: str, label: str, width: float = 1.6
+def plan_layer(
+    kind: str, points: Any, colour: str, label: str, width: float = 1.6
 ) -> dict[str, Any]:
-    """Describe what a plan shows: `arrows` or a `path` (n, 3), or `links` (n, 4) of two ends."""
-    shown = {'kind': kind, 'colour': colour, 'label': label, 'width': width}
-    return shown | {'points': points}
+    """Return a layer: `arrows`, `path` (n, 3), `links` (n, 4), or `marks` (n, 3) x, y, number."""
+    return {'kind': kind, 'points': points, 'colour': colour, 'label': label, 'width': width}
 
 
 def _frame_data(record: RunRecord) -> dict[str, Any]:
@@ -215,8 +207,8 @@ def _frame_data(record: RunRecord) -> dict[str, Any]:
 
 def _pair_data(pair: ImagePair) -> dict[str, Any]:
     return {
-        'frame': _data_uri(pair.frame),
-        'match': None if pair.match is None else _data_uri(pair.match),
+        'frame': _image_uri(pair.frame),
+        'match': None if pair.match is None else _image_uri(pair.match),
         'similarity': pair.similarity,
         'distance_m': None if pair.pose is None else np.hypot(*(pair.pose - pair.map_pose)[:2]),
         'map_pose': pair.map_pose,
@@ -224,11 +216,11 @@ def _pair_data(pair: ImagePair) -> dict[str, Any]:
 
 
 def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
-    """Collect what the page of a map from odometry shows; raises EvaluationError for others."""
+    """Return the data for the page of a map from odometry; raises EvaluationError for others."""
     record = kernel_map.mapping
     if record is None:
         raise EvaluationError(
-            f'{name} was built of known poses: give a run to localize on it, as in '
+            f'{name} was built from known poses: give a run to localize on it, as in '
             '`kbr report MAP RUN`'
         )
 
@@ -238,7 +230,7 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
 
     used = np.flatnonzero(record.kept == 1)
     others = np.flatnonzero(~np.isin(record.chain, record.chain[used]))
-    # a radian is as bad as two metres
+    # count a radian as two metres
     worst = one_of_each_sequence(used, np.linalg.norm(record.misses * [1.0, 1.0, 2.0], axis=1))
     rejected = one_of_each_sequence(others, record.score)
     before, after = [], []
@@ -247,25 +239,25 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
         poses, odometry = kernel_map.poses[members], record.odometry[members]
         if len(poses):
             odometry = se2.compose(poses[0], se2.between(odometry[0], odometry))
-        before.append(_layer('path', odometry, 'truth', '' if number else 'odometry'))
-        after.append(_layer('path', poses, 'accent', '' if number else 'map'))
+        before.append(plan_layer('path', odometry, 'truth', '' if number else 'odometry'))
+        after.append(plan_layer('path', poses, 'accent', '' if number else 'map'))
     for chosen, colour, label in (
         (rejected, 'bad', 'closures that contradict the others'),
         (used, 'belief', 'closures that were used'),
     ):
         ends = kernel_map.poses[record.closures[chosen], :2].reshape(-1, 4)
-        after.append(_layer('links', ends, colour, label))
+        after.append(plan_layer('links', ends, colour, label))
     return {
         'title': name,
         'subtitle': f'map of {len(kernel_map)} images, poses of the {describe_point(record)}',
         'tiles': [
             ['closures used', len(used), ''],
-            ['sequences of them', len(np.unique(record.chain[used])), ''],
-            ['sequences that contradict', len(rejected), ''],
+            ['sequences of these closures', len(np.unique(record.chain[used])), ''],
+            ['contradictory sequences', len(rejected), ''],
             ['uncertainty of the poses', record.deviation_m, 'm'],
         ],
         'plans': [
-            {'title': 'Odometry alone, each run for itself', 'layers': before},
+            {'title': 'Odometry only, each run separately', 'layers': before},
             {'title': 'The map', 'layers': after},
         ],
         'frames': None,
@@ -273,8 +265,8 @@ def map_data(kernel_map: KernelMap, name: str) -> dict[str, Any]:
         'pair_groups': [
             {'title': title, 'pairs': [_closure_data(kernel_map, record, n) for n in chosen[:24]]}
             for title, chosen in (
-                ('Taken for one place, the worst of each sequence first', worst),
-                ('Look alike, but contradict the others: not used', rejected),
+                ('Used as one place, the worst pair of each sequence first', worst),
+                ('Similar images that contradict the others: not used', rejected),
             )
         ],
         'tables': {
@@ -292,7 +284,7 @@ def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> d
         begin = kernel_map.stamps_ns[kernel_map.run_index == run].min()
         seconds = (kernel_map.stamps_ns[image] - begin) * 1e-9
         where.append(f'{kernel_map.run_names[run]} {seconds:.1f} s')
-        pictures += [_encoded(kernel_map.thumbnails[image])] if kernel_map.thumbnails else []
+        pictures += [_jpeg_uri(kernel_map.thumbnails[image])] if kernel_map.thumbnails else []
     return {
         'images': pictures,
         'caption': f'{" and ".join(where)}: error {along:+.2f} m along, {across:+.2f} m across, '
@@ -304,12 +296,12 @@ def _shrunk(image: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
     return scaled(image, min(most, image.shape[1]))
 
 
-def _data_uri(image: NDArray[np.uint8]) -> str:
+def _image_uri(image: NDArray[np.uint8]) -> str:
     small = _shrunk(image, 240)
-    return _encoded(cv2.imencode('.jpg', small, [cv2.IMWRITE_JPEG_QUALITY, 70])[1].tobytes())
+    return _jpeg_uri(cv2.imencode('.jpg', small, [cv2.IMWRITE_JPEG_QUALITY, 70])[1].tobytes())
 
 
-def _encoded(jpeg: bytes) -> str:
+def _jpeg_uri(jpeg: bytes) -> str:
     return 'data:image/jpeg;base64,' + base64.b64encode(jpeg).decode('ascii')
 
 
@@ -318,7 +310,7 @@ def write_recording(path: str | Path, record: RunRecord) -> None:
     import rerun as rr  # noqa: PLC0415  (an optional package)
 
     trajectory, errors = record.trajectory, record.errors
-    flip = np.array([1.0, -1.0])  # the viewer's second axis points down, a map's points up
+    flip = np.array([1.0, -1.0])  # y points down in the viewer, up in the map
     grey, dark, teal, violet = [160, 174, 192], [90, 105, 120], [11, 114, 133], [103, 65, 217]
     name = f'{record.dataset.name} {record.method}'
     stream = rr.RecordingStream('kbr_localization', recording_id=name)

@@ -1,4 +1,4 @@
-"""Trajectories as TUM files, with covariance, status and time in a CSV file beside them."""
+"""Trajectories as TUM files, with covariances, statuses and times in a CSV file."""
 
 import csv
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 
 logger = logging.getLogger(__name__)
 
-_ENTRIES = {  # columns of the covariance
+_ENTRIES = {  # CSV columns of the covariance
     f'covariance_{"xyh"[row]}{"xyh"[column]}': (row, column)
     for row, column in zip(*np.triu_indices(3), strict=True)
 }
@@ -23,7 +23,7 @@ COLUMNS = ('stamp_ns', *_ENTRIES, 'confidence', 'status', 'updated', 'seconds')
 
 
 def write_tum(path: str | Path, trajectory: Trajectory) -> None:
-    """Write the stamps and poses of a trajectory; the height is zero."""
+    """Write stamps and poses; z is zero."""
     write_text(path, _tum_text(trajectory))
 
 
@@ -33,14 +33,14 @@ def _tum_text(trajectory: Trajectory) -> str:
 
 
 def read_tum(path: str | Path) -> Trajectory:
-    """Read x, y and heading of a TUM file; raises DatasetError when no line can be used."""
+    """Read x, y and heading from a TUM file; raises DatasetError if no line can be used."""
     skipped = Skipped()
     track = read_track(Path(path), skipped)
     return Trajectory(track.stamps_ns, track.poses, skipped=skipped)
 
 
 def details_path(trajectory_path: str | Path) -> Path:
-    """Path of the details of a trajectory: run.csv of run.tum, run.1.csv of run.1."""
+    """Return the path of the details of a trajectory: run.csv for run.tum, run.1.csv for run.1."""
     path = Path(trajectory_path)
     table = path.suffix in ('.tum', '.txt', '.csv')
     return path.with_suffix('.csv') if table else Path(f'{path}.csv')
@@ -53,7 +53,7 @@ def _holds_details(path: Path) -> bool:
 
 
 def check_details(path: Path) -> None:
-    """Raise EvaluationError for a file that holds something else and would be overwritten."""
+    """Raise EvaluationError if the file exists and holds anything but details."""
     if path.is_file() and path.stat().st_size and not _holds_details(path):
         raise EvaluationError(
             f'{path} would be overwritten with the details of the trajectory, but holds '
@@ -62,13 +62,13 @@ def check_details(path: Path) -> None:
 
 
 def read_detailed(path: Path) -> Trajectory:
-    """Read a TUM file and its details, if there are some; raises EvaluationError."""
+    """Read a TUM file and its details, if any; raises EvaluationError for unsuited details."""
     trajectory, details = read_tum(path), details_path(path)
-    # a trajectory with commas may be called .csv itself
+    # the trajectory may itself be a .csv file
     if details == path or not details.is_file():
         return trajectory
     if not _holds_details(details):
-        logger.warning('%s: not of `kbr localize`: the trajectory has no covariances', details)
+        logger.warning('%s: not from `kbr localize`: the trajectory has no covariances', details)
         return trajectory
     try:
         lines = csv.DictReader(io.StringIO(read_text(details), newline=''))
@@ -82,7 +82,7 @@ def read_detailed(path: Path) -> Trajectory:
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise EvaluationError(
             f'{details}: expected the columns {", ".join(COLUMNS)} and the stamps of the '
-            f'trajectory beside it ({error}); localize again or remove the file'
+            f'trajectory ({error}); localize again or remove the file'
         ) from error
     covariances = np.empty((len(rows), 3, 3))
     for name, (row, column) in _ENTRIES.items():
@@ -98,7 +98,7 @@ def read_detailed(path: Path) -> Trajectory:
 
 
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
-    """Write a trajectory of `localize` and its details; after an error both are what they were."""
+    """Write a trajectory of `localize` and its details; an error leaves both files unchanged."""
     t = trajectory
     with new_file(path) as tum, new_file(details_path(path)) as details:
         tum.write_text(_tum_text(t), encoding='utf-8')

@@ -1,4 +1,4 @@
-"""Choose parameters by a random search, cross-validated over whole runs ([MbKSR] 6.3)."""
+"""Choose parameters by random search with cross-validation over whole runs ([MbKSR] 6.3)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,7 +14,7 @@ import zlib
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.errors import EvaluationError, KbrError
-from kbr_localization.evaluation.journal import digest, run_kept
+from kbr_localization.evaluation.journal import digest, run_once
 from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, RunErrors
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.filter.wrong_places import with_statistics
@@ -34,20 +34,22 @@ from kbr_localization.vision import VisionConfig
 import numpy as np
 
 MAX_FRAMES, MAX_FOLDS, MAX_FOLD_IMAGES = 4000, 6, 500
-"""Frames of all runs and runs left out that take part, and images of the maps of the others."""
-FEWEST = 20
-"""Frames of a run that have to lie where the others went."""
+"""Upper limits: frames of all runs, folds, images of the map of a fold."""
+MIN_COVERED_FRAMES = 20
+"""Frames of a run left out that must lie where the other runs went."""
 CAP_M = 3.0
-"""Errors count up to this much, so that one wrong guess does not hide everything else."""
-ROUNDS, BEST = 4, 3
-"""Rounds of the search, and how many of the best are varied and scored again."""
+"""Position errors are clipped here, so that one wrong place does not dominate the score."""
+ROUNDS, FINALISTS = 4, 3
+"""Rounds of the search, and how many of the best candidates are varied and scored again."""
 TUNED = tuple(x for x, m in METHODS.items() if hasattr(m.config, 'covariance_scale'))
-"""Methods that have something to tune, and a covariance to scale."""
+"""Methods with parameters to tune, which all scale their covariance."""
 
-Values = dict[str, float]
+Parameters = dict[str, float]
 Ranges = dict[str, tuple[float, float]]
 Record = dict[str, Any]
 Fold = tuple[KernelMap, Dataset]
+Trial = tuple[str, Parameters, Sequence[int]]
+"""Method, parameters, and a seed for each repetition."""
 
 
 def tune(
@@ -62,11 +64,11 @@ def tune(
     seed: int = 0,
 ) -> tuple[KernelMap, list[Record]]:
     """
-    Build a map from runs with reference poses, with parameters chosen on these runs.
+    Build a map from runs with reference poses and tune parameters on these runs.
 
-    Finished trials are kept in `journal`, from which a stopped tuner continues. Returns the map,
-    and for each method values, scores (RMSE of capped errors plus fraction of lost frames, in
-    metres), RMSE and fraction lost. Raises MapError and EvaluationError for unsuited runs.
+    An interrupted search continues from the trials in `journal`. Returns the map, and for each
+    method the values, the scores (RMSE of clipped errors plus fraction of lost frames, in metres),
+    the RMSE and the fraction lost. Raises MapError or EvaluationError for unsuited runs.
     """
     if unknown := [method for method in methods if method not in TUNED]:
         raise EvaluationError(
@@ -78,21 +80,21 @@ def tune(
     for method in methods:
 
         def score(
-            what: str, candidates: list[Values], *seeds: int, method: str = method
+            what: str, candidates: list[Parameters], *seeds: int, method: str = method
         ) -> list[Record]:
             tasks = [(method, values, seeds) for values in candidates]
-            return run_kept(f'tuning {method}, {what}', journal, conditions, work, tasks)
+            return run_once(f'tuning {method}, {what}', journal, conditions, work, tasks)
 
         rng = np.random.default_rng([seed, zlib.crc32(method.encode())])
         config = method_config(method, folds[0][0])
-        found = _search(config, searched(method, kernel_map), trials, rng, score)
+        found = _search(config, search_ranges(method, kernel_map), trials, rng, score)
         rows.append({'method': method, **found})
         kernel_map = with_values(method, kernel_map, found['values'])
     return kernel_map, rows
 
 
-def searched(method: str, kernel_map: KernelMap) -> Ranges:
-    """Return the range of each parameter that is tuned; lengths in the map's unit of length."""
+def search_ranges(method: str, kernel_map: KernelMap) -> Ranges:
+    """Return the range of each tuned parameter; lengths scale with the map."""
     unit = length_scale(kernel_map.poses, kernel_map.decay_length)
     ranges = {}
     for field in fields(method_named(method).config):
@@ -110,15 +112,15 @@ def _search(
     rng: np.random.Generator,
     score: Callable[..., list[Record]],
 ) -> Record:
-    """Search values from a configuration on, and scale the covariance to hold what it promises."""
+    """Search parameters, starting at a configuration, and scale the covariance to the errors."""
     default = {name: getattr(config, name) for name in ranges}
     best, found = [default], list[Record]()
     for number, part in enumerate(np.array_split(np.arange(trials), min(ROUNDS, trials))):
-        candidates = [propose(ranges, best[i % len(best)], number, rng) for i in part]
+        candidates = [perturb(ranges, best[i % len(best)], number, rng) for i in part]
         candidates[0] = candidates[0] if number else default
         scored = score(f'round {number + 1}', candidates, 0)
         found = sorted([*found, *scored], key=lambda record: record['score'])
-        best = [record['values'] for record in found[:BEST]]
+        best = [record['values'] for record in found[:FINALISTS]]
     finalists = [default, *(values for values in best if values != default)]
     again = score('the best again', finalists, 1, 2)
     chosen = min(again, key=lambda record: record['score'])
@@ -132,14 +134,16 @@ def _search(
     }
 
 
-def propose(ranges: Ranges, parent: Values, number: int, rng: np.random.Generator) -> Values:
-    """Change about half of the values, by log-normal steps that shrink in rounds 0, 1, ..."""
+def perturb(
+    ranges: Ranges, parent: Parameters, number: int, rng: np.random.Generator
+) -> Parameters:
+    """Change about half of the values by log-normal steps that shrink with the round `number`."""
     values = dict(parent)
     for name, (low, high) in ranges.items():
         step = rng.standard_normal() * np.log(high / low) / 4.0 / (1 + number)
         if rng.random() < 0.5:
             value = float(np.clip(max(parent[name], low) * np.exp(step), low, high))
-            # six digits: the same value before and after a file
+            # round to six digits, so that the journal holds the same value
             values[name] = type(parent[name])(float(f'{value:.6g}'))
     return values
 
@@ -147,24 +151,24 @@ def propose(ranges: Ranges, parent: Values, number: int, rng: np.random.Generato
 def make_folds(
     kernel_map: KernelMap, datasets: Sequence[Dataset], sizes: Sequence[int], seed: int = 0
 ) -> list[Fold]:
-    """Leave each run, or each half of one, out: maps of the rest in several sizes, and it."""
-    at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
+    """Return folds: a run, or half of a single one, and a map of the others, for each size."""
+    frame_at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
     stride = -(-len(kernel_map) // MAX_FRAMES)
     known = kernel_map.subset(np.arange(0, len(kernel_map), stride)).on_row_numbers(np.float32)
     stamps, poses, owner = known.stamps_ns, known.poses, known.run_index
-    frames = [at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
+    frames = [frame_at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
     odometry = np.array([frame.odometry for frame in frames])
     if len(np.unique(owner)) == 1:
         owner = 2 * np.arange(len(owner)) // len(owner)
     of_others = [poses[owner != run] for run in owner]
     near = [se2.within(*both, 2.0, 1.0).any() for both in zip(of_others, poses, strict=True)]
     runs, covered = np.unique(owner), np.array(near)
-    useful = [run for run in runs if covered[owner == run].sum() >= FEWEST]
+    useful = [run for run in runs if covered[owner == run].sum() >= MIN_COVERED_FRAMES]
     if not useful:
         raise EvaluationError(
-            f'cannot tune: expected a run with {FEWEST} frames where the other runs (or the other '
-            f'half of a single run) went, got {covered.sum()} such frames in {len(runs)} runs: '
-            'give longer runs through the same places'
+            f'cannot tune: expected a run with {MIN_COVERED_FRAMES} frames where the other runs '
+            f'(or the other half of a single run) went, got {covered.sum()} such frames in '
+            f'{len(runs)} runs: give longer runs through the same places'
         )
     folds, rng = [], np.random.default_rng([seed, 0])
     for out in rng.permutation(useful)[:MAX_FOLDS]:
@@ -184,17 +188,17 @@ def make_folds(
     return folds
 
 
-def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequence[int]]) -> Record:
+def run_trial(folds: Sequence[Fold], seed: int, trial: Trial) -> Record:
     """
-    Score a method with parameters: the mean over the folds, each from two starts.
+    Return the mean scores of a method with some parameters over the folds.
 
-    `task`: method, values, and a seed for each time that the runs are localized. `spread`: factor
-    on the covariance that would put 95% of the positions inside of 2 sigma. A trial that fails
-    has the score inf and its `error`.
+    Each run is localized from its start and from a random frame. `spread`: factor on the
+    covariance with which 95% of the positions lie inside 2 sigma. A failed trial has the score
+    inf and its `error`.
     """
-    method, values, seeds = task
-    drives = []
-    logging.disable(logging.WARNING)  # far-fetched parameters are ill-conditioned: the score tells
+    method, values, seeds = trial
+    results = []
+    logging.disable(logging.WARNING)  # extreme parameters are ill-conditioned; the score shows it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -205,17 +209,17 @@ def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequenc
                 rng = np.random.default_rng([seed, each, number])
                 for start in (0, *rng.choice(inside, min(len(inside), 1))):
                     part = Dataset(run.name, run.odometry, {}, run.frames[start:])
-                    drives.append(_errors(method, changed, part, int(rng.integers(2**31))))
+                    results.append(_localize(method, changed, part, int(rng.integers(2**31))))
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
         return {'values': values, 'score': math.inf, 'error': ' '.join(str(error).split())}
     finally:
         logging.disable(logging.NOTSET)
-    rmse = np.mean([np.sqrt(np.mean(np.minimum(d.position_m, CAP_M) ** 2)) for d in drives])
-    lost = np.mean([np.mean(d.lost) for d in drives])
-    surprises = np.concatenate([d.position_surprise[~d.lost] for d in drives])
-    surprises = surprises[~np.isnan(surprises)]
-    enough = surprises.size >= 10
-    spread = np.quantile(surprises, 0.95) / sigma_region(2.0, 2) if enough else 1.0
+    rmse = np.mean([np.sqrt(np.mean(np.minimum(d.position_m, CAP_M) ** 2)) for d in results])
+    lost = np.mean([np.mean(d.lost) for d in results])
+    nees = np.concatenate([d.position_nees[~d.lost] for d in results])
+    nees = nees[~np.isnan(nees)]
+    enough = nees.size >= 10
+    spread = np.quantile(nees, 0.95) / sigma_region(2.0, 2) if enough else 1.0
     return {
         'values': values,
         'score': float(rmse + lost),
@@ -225,8 +229,8 @@ def run_trial(folds: Sequence[Fold], seed: int, task: tuple[str, Values, Sequenc
     }
 
 
-def _errors(method: str, kernel_map: KernelMap, run: Dataset, seed: int) -> RunErrors:
-    """Localize a run from nothing; what the status calls no pose is no estimate."""
+def _localize(method: str, kernel_map: KernelMap, run: Dataset, seed: int) -> RunErrors:
+    """Return the errors from a global start; poses with a status in `NO_POSE` are no estimates."""
     found = localize(kernel_map, run, method, seed=seed)
     unknown = np.isin(found.statuses, NO_POSE)[:, np.newaxis]
     estimates = replace(found, poses=np.where(unknown, np.nan, found.poses))
