@@ -135,8 +135,8 @@ def _flows():
 @pytest.fixture(scope='module')
 def followed_once(_flows):
     """Let drives that see the same images have their points followed once: it takes longest."""
-    from kbr_localization.localization.mapping import odometry_model
+    from kbr_localization.vision import turning
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(odometry_model, 'follow', _flows)
+        patch.setattr(turning, 'follow', _flows)
         yield

@@ -7,7 +7,8 @@ from helpers import FRAME_NS, START_NS, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.localization.mapping.align import fit_motion
-from kbr_localization.vision import turning, VisionConfig
+from kbr_localization.vision import VisionConfig
+from kbr_localization.vision.turning import follow
 import numpy as np
 
 VISION = VisionConfig(words=30, vocabulary_samples=3000, scale_up=False)
@@ -100,7 +101,7 @@ class FollowedOnce:
     def __call__(self, first, second):
         pair = tuple((each.shape, hashlib.sha1(each).digest()) for each in (first, second))
         if pair not in self._flows:
-            self._flows[pair] = turning.follow(first, second)
+            self._flows[pair] = follow(first, second)
         return self._flows[pair].copy()
 
 

@@ -4,13 +4,7 @@ from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.odometry_model import correct_headings, follow_images
-from kbr_localization.vision.turning import (
-    find_views,
-    follow,
-    load_small,
-    robust_line,
-    turned,
-)
+from kbr_localization.vision import turning
 import numpy as np
 import pytest
 
@@ -60,18 +54,18 @@ def test_the_view_and_the_turns_are_found_whoever_walks():
     rng = np.random.default_rng(0)
     turns = drive(rng)
     points = seen(turns, rng)
-    view, _ = find_views(points, steps_of(turns))
+    view, _ = turning.find_views(points, steps_of(turns))
     assert view.focal == pytest.approx(FOCAL, rel=0.02)
     np.testing.assert_allclose(view.ahead, AHEAD, atol=0.004)
-    found = turned(points, steps_of(turns), view)
+    found = turning.estimate_turns(points, steps_of(turns), view)
     np.testing.assert_allclose(found.angle, turns, atol=0.005)
     # the deviation is that of points which are followed to 0.3 of 320 pixels
     errors = (found.angle - turns) / found.deviation
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(NOISE * 320 / 0.3, rel=0.2)
     told = turns + rng.normal(size=len(turns)) * 0.003
-    near = turned(seen(turns, rng, walking=0.6), steps_of(told), view)
+    near = turning.estimate_turns(seen(turns, rng, walking=0.6), steps_of(told), view)
     np.testing.assert_allclose(near.angle, turns, atol=0.01)
-    assert np.median(near.share) < 0.7
+    assert np.median(near.inlier_ratio) < 0.7
 
 
 @pytest.mark.parametrize(('offset', 'bend'), [(-0.3, 0.12), (0.2, 0.4)])
@@ -81,11 +75,12 @@ def test_a_camera_beside_the_wheels_is_found(offset, bend):
     turns = drive(rng, bend=bend)
     # the wheels' point lies ahead of the camera and goes straight; the camera swings out
     points = seen(turns, rng, aside=-offset * turns)
-    _, view = find_views(points, steps_of(turns))
+    _, view = turning.find_views(points, steps_of(turns))
     assert view.deviation < 0.02
     assert view.offset == pytest.approx(offset, abs=0.02)
     assert view.focal == pytest.approx(FOCAL, rel=0.01)
-    np.testing.assert_allclose(turned(points, steps_of(turns), view).angle, turns, atol=0.005)
+    found = turning.estimate_turns(points, steps_of(turns), view)
+    np.testing.assert_allclose(found.angle, turns, atol=0.005)
 
 
 def test_drift_and_slips_are_taken_out():
@@ -156,7 +151,7 @@ def test_points_are_followed_in_images_that_are_not_broken():
         raise DatasetError('cut off')
 
     image = textured_image(0, (240, 320))
-    flow = follow(load_small(image), load_small(np.roll(image, 6, axis=1)))
+    flow = turning.follow(turning.load_small(image), turning.load_small(np.roll(image, 6, axis=1)))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
     flows = follow_images([image, image, broken, image])
@@ -168,4 +163,4 @@ def test_outliers_do_not_bend_a_line():
     columns = rng.normal(size=(80, 2))
     values = columns @ true + 0.3 * rng.normal(size=80)
     values[:20] += 30.0
-    np.testing.assert_allclose(robust_line(columns, values)[0], true, atol=0.15)
+    np.testing.assert_allclose(turning.robust_line(columns, values)[0], true, atol=0.15)

@@ -80,7 +80,7 @@ def test_the_pyramid_of_the_papers_is_their_formula():
     kernel = [[np.minimum(one, other).sum() for other in np.tile(flat, (9, 1))] for one in flat]
     many = np.tile(descriptors, (9, 1))
     np.testing.assert_allclose(describer.cross_gram(descriptors, many), kernel, atol=1e-12)
-    similarities = describer.prepared(many)(descriptors[3])
+    similarities = describer.comparer(many)(descriptors[3])
     np.testing.assert_allclose(similarities, kernel[3], atol=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_every_kind_of_descriptor_keeps_the_contract(kind_config):
     nudged = describer.describe(np.roll(IMAGES[2], 1, axis=1))
     kernel = describer.cross_gram(nudged[np.newaxis], descriptors)[0]
     assert kernel.argmax() == 2
-    prepared = describer.prepared(descriptors)
+    prepared = describer.comparer(descriptors)
     np.testing.assert_allclose(prepared(nudged), kernel, atol=1e-12)
     np.testing.assert_allclose(prepared(descriptors), gram, atol=1e-6)
     # as a file gives it back

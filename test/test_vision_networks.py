@@ -110,7 +110,7 @@ SMALL = KERNELS[:, :, :5, :5].repeat(3, axis=1)
     'network, config, says',
     [
         (b'no network', LOCAL, 'net.onnx cannot be used: onnxruntime cannot read it'),
-        (convolution_network(SMALL, 96), LOCAL, r'it answers \(1, .*expected features of shape'),
+        (convolution_network(SMALL, 96), LOCAL, r'outputs are \(1, .*expected features of shape'),
         (convolution_network(np.full_like(KERNELS, np.nan), 32), WHOLE, 'are not finite'),
         (convolution_network(0 * KERNELS, 32), WHOLE, 'returns zeros only'),
     ],

@@ -94,7 +94,7 @@ def test_kernel_is_the_intersection_of_the_roots_of_halves_and_cells(largest):
     right[::2] = np.where(rng.random((45, 28)) < 0.5, largest, 0)
     plain = [[plain_kernel(one, other) for other in right] for one in left]
     np.testing.assert_allclose(spm.cross_gram(left, right), plain, atol=1e-12)
-    prepared = spm.PreparedImages(right)
+    prepared = spm.PyramidComparer(right)
     np.testing.assert_allclose(prepared(left).T, plain, atol=1e-12)
     np.testing.assert_allclose(prepared(left[1]), plain[1], atol=1e-12)
 

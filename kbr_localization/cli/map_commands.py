@@ -88,7 +88,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     from kbr_localization import se2
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import describe_point
-    from kbr_localization.vision.describer import sections_of
+    from kbr_localization.vision.describer import camera_states
     from kbr_localization.vision.network import HASH
 
     runs = {}
@@ -96,7 +96,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
     state, record = kernel_map.describer.state(), kernel_map.mapping
-    cameras = sections_of(state) if kernel_map.cameras else {'': state}
+    cameras = camera_states(state) if kernel_map.cameras else {'': state}
     shapes = {n: [int(of['image_height']), int(of['image_width'])] for n, of in cameras.items()}
     networks = {name: of[HASH] for name, of in cameras.items() if HASH in of}
     frames = {False: 'that of the first image', True: 'aligned', None: 'unknown'}

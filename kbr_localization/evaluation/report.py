@@ -25,7 +25,7 @@ from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.vision.preparation import scaled
+from kbr_localization.vision.preparation import resize_to_width
 import numpy as np
 from numpy.typing import NDArray
 
@@ -293,7 +293,7 @@ def _closure_data(kernel_map: KernelMap, record: MappingRecord, index: int) -> d
 
 
 def _shrunk(image: NDArray[np.uint8], most: int) -> NDArray[np.uint8]:
-    return scaled(image, min(most, image.shape[1]))
+    return resize_to_width(image, min(most, image.shape[1]))
 
 
 def _image_uri(image: NDArray[np.uint8]) -> str:

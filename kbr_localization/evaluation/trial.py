@@ -25,7 +25,7 @@ from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.vision.preparation import evenly
+from kbr_localization.vision.preparation import select_evenly
 import numpy as np
 from numpy.typing import NDArray
 
@@ -151,7 +151,7 @@ def best_stretch(first_seen: NDArray[np.intp]) -> tuple[int, int]:
     """Return the stretch with most poses at places seen before it, minus others; (n, n): none."""
     count = len(first_seen)
     best, found = 0, (count, count)
-    for start in evenly(np.arange(count), 400).tolist():
+    for start in select_evenly(np.arange(count), 400).tolist():
         gains = np.cumsum(np.where(first_seen[start:] < start, 1, -1))
         length = int(np.argmax(gains))
         if gains[length] > best:
@@ -201,7 +201,7 @@ def _stamps(drive: Dataset) -> dict[str, str]:
 
 def _check_images(drive: Dataset) -> tuple[dict[str, str], list[Advice]]:
     """Return medians of `IMAGE_CHECKS` over up to 100 images of a drive, and advice."""
-    numbers = evenly(np.arange(len(drive)), 100)
+    numbers = select_evenly(np.arange(len(drive)), 100)
     poses, rows = [], []
     for number in tracked('checking images', numbers.tolist()):
         frame = drive[number]

@@ -1,14 +1,15 @@
 """
-From an image to a descriptor that has a positive definite kernel.
+Image descriptors, each with a positive definite kernel.
 
-Descriptors that count visual words have the spatial pyramid matching kernel: how many words two
-images share in the same parts of the image (`spatial_pyramid` shows why it is positive definite).
-HOG and network outputs of the whole image have the cosine kernel (`factory`), several cameras
-the product of their kernels (`describer`).
+Histograms of visual words use the spatial pyramid matching kernel: how many words two images
+share in the same parts of the image (`spatial_pyramid` proves that it is positive definite).
+HOG and network outputs for the whole image use the cosine kernel (`factory`). The kernel of
+several cameras is the product of the kernels of the cameras (`describer`).
 
-A new descriptor has a name in `config.DESCRIPTORS` and a line in `factory.DESCRIBERS`. One of
-whole images is a `CameraDescriber` in `factory`. One of patches, whose words are counted, is a
-class in `local_descriptors`, with a line in `local_descriptor` of `pyramid_describer`.
+To add a descriptor, add its name to `config.DESCRIPTORS` and its class to `factory.DESCRIBERS`.
+A descriptor of the whole image is a `CameraDescriber` in `factory`. A descriptor of patches, whose
+words are counted, is a class in `local_descriptors` that `pyramid_describer.local_descriptor`
+returns.
 """
 
 from kbr_localization.vision.config import VisionConfig

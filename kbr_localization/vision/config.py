@@ -1,4 +1,4 @@
-"""What the image front end can be told."""
+"""Parameters of the image descriptors."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,23 +12,23 @@ DESCRIPTORS = ('sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
 
 @dataclass(frozen=True)
 class VisionConfig(Config):
-    """How images of a map and queries become descriptors; the map keeps it."""
+    """How the images of a map and query images are described; stored in the map file."""
 
     prefix: ClassVar[str] = 'vision.'
     descriptor: str = parameter(
         'sift_pyramid',
-        'spatial pyramid of words of dense SIFT, of DAISY or of the local features of a '
-        'network; HOG of the whole image; or the output of a network for it',
+        'spatial pyramid of visual words of dense SIFT, of DAISY or of the local features of a '
+        'network; HOG of the whole image; or the output of a network for the whole image',
         choices=DESCRIPTORS,
     )
     working_width: int = parameter(
         320, 'wider images are scaled down to this many columns', low=32, high=8192
     )
     scale_up: bool = parameter(
-        True, 'scale images up whose longer side has fewer pixels, but for learned_pyramid'
+        True, 'scale images up whose longer side has fewer pixels, except for learned_pyramid'
     )
     any_scale: bool = parameter(
-        False, 'accept images of another size than the map has if their aspect ratio is the same'
+        False, 'accept images that differ in size from those of the map if the aspect ratio agrees'
     )
     illumination: str = parameter(
         'clahe', 'local contrast equalisation before description', choices=('none', 'clahe')
@@ -44,43 +44,44 @@ class VisionConfig(Config):
     )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
-        True, 'find words through a tree of two levels: in some 40% of the time, all but as well'
+        True,
+        'find words through a two-level tree: takes about 40% of the time, nearly as accurate',
     )
     patch_components: int = parameter(
         24,
-        'principal components of a patch that words are told apart by, 0 for all numbers; '
-        'learned features keep all',
+        'principal components of a patch descriptor that words are compared by, 0 for the whole '
+        'descriptor; features of a network are never reduced',
         0,
         256,
     )
     pyramid: str = parameter(
         'roots',
-        'roots of weighted counts in 2 x 2 cells and two halves, or plain counts of plain SIFT '
-        'in 1 + 4 + 16 cells as in the papers',
+        'square roots of weighted counts in 2 x 2 cells and two halves, or plain counts of plain '
+        'SIFT in 1 + 4 + 16 cells as in the papers',
         choices=('roots', 'papers'),
     )
     vocabulary_samples: int = parameter(
-        60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
+        60_000, 'number of patches that the vocabulary is learnt from', low=100, high=1_000_000
     )
     projection: str = parameter(
         'perspective',
-        'camera: perspective, or omnidirectional: its mirror is found, its view unwrapped',
+        'perspective, or omnidirectional: the mirror is detected and its image is unwrapped',
         choices=('perspective', 'omnidirectional'),
     )
     network_file: str = parameter(
-        '', 'ONNX file of the descriptors onnx and learned_pyramid; a copy goes in the map'
+        '', 'ONNX file for the descriptors onnx and learned_pyramid; the map stores a copy'
     )
     network_size: int = parameter(
-        224, 'side of the square image for a network of onnx that takes any size', 8, 2048
+        224, 'side of the square input image, if the network of onnx takes any size', 8, 2048
     )
     network_width: int = parameter(
-        640, 'columns of the image for a network of learned_pyramid that takes any size', 32, 8192
+        640, 'columns of the input image, if the network of learned_pyramid takes any', 32, 8192
     )
-    network_threads: int = parameter(2, 'threads that the network uses', 1, 256)
+    network_threads: int = parameter(2, 'threads for running the network', 1, 256)
     network_input: str = parameter(
         'imagenet',
-        'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]; '
-        'one with one channel gets grey',
+        'input of the network: colours normalised as for ImageNet, or RGB or grey in [0, 1]; '
+        'a network with one input channel always gets grey',
         choices=('imagenet', 'rgb', 'grey'),
     )
 

@@ -1,8 +1,4 @@
-"""
-The interface between images and mathematics: descriptors that have a kernel.
-
-A descriptor of several cameras has a section for each; its kernel is the product of the cameras'.
-"""
+"""The interface of describers: they turn images into descriptors and compare these by a kernel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,20 +14,18 @@ Descriptors = NDArray[Any]
 State = Mapping[str, Any]
 """Arrays and scalars by name."""
 TYPICAL_SIMILARITY = 0.55
-"""Kernel value of two images of one place under different lights, as spatial pyramids have it."""
-
-
-Compare = Callable[[Descriptors], NDArray[np.float64]]
-"""Kernel values of kept descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
+"""Pyramid kernel of two images of one place in different light."""
+Comparer = Callable[[Descriptors], NDArray[np.float64]]
+"""Kernel values of n stored descriptors and queries: (size,) -> (n,), (m, size) -> (n, m)."""
 
 
 class Describer(Protocol):
     """
     Turn images into vectors and compare them with a kernel k in [0, 1], 1 for equal images.
 
-    `kind`: the name under which `VisionConfig.descriptor` selects it. `size`, `dtype`: length and
-    type of a descriptor (small integers for visual-word counts). `cameras`: names of several
-    cameras, empty for one.
+    `kind`: its name in `VisionConfig.descriptor`. `size`, `dtype`: length and type of a descriptor
+    (small integers for counts of visual words). `cameras`: names of the cameras if there are
+    several, else empty.
     """
 
     kind: str
@@ -46,46 +40,47 @@ class Describer(Protocol):
         """Kernel matrix (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
 
     def state(self) -> State:
-        """Arrays and scalars from which the describer can be built again; kept in the map."""
+        """Arrays and scalars, stored in the map, from which the describer is built again."""
 
-    def prepared(self, descriptors: Descriptors) -> Compare:
-        """Prepare descriptors (n, size), which must not change, for repeated comparison."""
-        return partial(compare, self, descriptors)
+    def comparer(self, descriptors: Descriptors) -> Comparer:
+        """Prepare for repeated comparison with descriptors (n, size), which must not change."""
+        return partial(kernel_vectors, self, descriptors)
 
 
-def compare(describer: Describer, kept: Descriptors, queries: Descriptors) -> NDArray[np.float64]:
-    """Compare descriptors (n, size) as they are, as a `Compare` does."""
-    rows = describer.cross_gram(np.atleast_2d(queries), kept)
+def kernel_vectors(
+    describer: Describer, stored: Descriptors, queries: Descriptors
+) -> NDArray[np.float64]:
+    """Compare queries with stored descriptors (n, size), as an unprepared `Comparer`."""
+    rows = describer.cross_gram(np.atleast_2d(queries), stored)
     values = np.asarray(rows, dtype=np.float64).T
     return values if queries.ndim > 1 else values[:, 0]
 
 
 class CameraDescriber(Describer):
-    """Describer of one camera; a map keeps the entries `kept` of what it has learnt."""
+    """Describer of one camera; `learnt_entries`: names of the learnt arrays that a map stores."""
 
-    kept: tuple[str, ...] = ()
+    learnt_entries: tuple[str, ...] = ()
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         self.kind, self.config, self.preparation = config.descriptor, config, preparation
-        self.learnt = {name: learnt[name] for name in self.kept if name in learnt}
+        self.learnt = {name: learnt[name] for name in self.learnt_entries if name in learnt}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # the session of a network cannot be sent to another process
+        # the onnxruntime session of a network cannot be pickled
         return type(self), (self.config, self.preparation, self.learnt)
 
     def state(self) -> State:
-        """Return configuration, camera and what was learnt by name."""
         return {**vars(self.config), **self.preparation.state(), **self.learnt}
 
 
 class MultiCameraDescriber(Describer):
     """
-    Describer of what several cameras see at one moment.
+    Describer of simultaneous images of several cameras.
 
-    `cameras`: their names, `describers`: one for each. A descriptor concatenates the
-    cameras' descriptors, zeros for a camera that has no image. The kernel is the product of the
-    cameras' kernels, which is positive definite as they are; for a camera without an image on
-    either side `TYPICAL_SIMILARITY` stands for its kernel, so that the product keeps its size.
+    A descriptor concatenates the descriptors of the cameras, zeros for a camera without an image.
+    The kernel is the product of the kernels of the cameras, so it is positive definite. Where
+    either side lacks the image of a camera, `TYPICAL_SIMILARITY` replaces that camera's kernel,
+    so that the product stays on the same scale.
     """
 
     kind = 'multi_camera'
@@ -98,7 +93,7 @@ class MultiCameraDescriber(Describer):
         self.dtype: np.dtype[Any] = np.result_type(*(d.dtype for d in describers))
 
     def describe(self, image: Any) -> Descriptors:
-        """Describe an image for each camera, None where there is none; raises VisionError."""
+        """Describe one image per camera, None where it is missing; raises VisionError."""
         images = image if isinstance(image, tuple) else (image,)
         if len(images) != len(self.cameras):
             raise VisionError(
@@ -119,7 +114,6 @@ class MultiCameraDescriber(Describer):
         return descriptor
 
     def cross_gram(self, left: Descriptors, right: Descriptors) -> NDArray[np.float64]:
-        """Product (n, m) in [0, 1] of the cameras' kernels of (n, size) and (m, size)."""
         result = np.ones((len(left), len(right)))
         for describer, section in zip(self.describers, self.sections, strict=True):
             rows, columns = (
@@ -133,19 +127,19 @@ class MultiCameraDescriber(Describer):
         return result
 
     def state(self) -> State:
-        """Return the names and a group for each camera."""
+        """Return the names of the cameras and a group with the state of each."""
         sections = {f'camera{i}': dict(d.state()) for i, d in enumerate(self.describers)}
         return {'cameras': ','.join(self.cameras), **sections}
 
 
 def missing_cameras(describer: Describer, descriptor: Descriptors) -> int:
-    """Count the cameras of a descriptor (d,) that had no image; 0 for a map of one camera."""
+    """Count the cameras without an image in a descriptor (d,); 0 if the map has one camera."""
     if not isinstance(describer, MultiCameraDescriber):
         return 0
     return sum(not descriptor[section].any() for section in describer.sections)
 
 
-def sections_of(state: State) -> dict[str, State]:
-    """States of the describers by camera, of the state of a describer of several."""
+def camera_states(state: State) -> dict[str, State]:
+    """Return the describer state of each camera by name, from that of a MultiCameraDescriber."""
     names = state['cameras'].split(',')
     return {name: state[f'camera{index}'] for index, name in enumerate(names)}

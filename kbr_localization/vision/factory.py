@@ -1,9 +1,9 @@
 """
-Make a describer from training images, or from what a map file kept of it.
+Make a describer from training images or from its state in a map file.
 
-HOG and network outputs describe the whole image by one vector of unit length. Their kernel is the
-cosine moved into [0, 1], k(a, b) = (1 + a . b) / 2: an inner product plus a constant, so positive
-definite, and 1 between equal vectors.
+HOG and networks describe the whole image by one vector of unit length. The kernel maps the cosine
+to [0, 1], k(a, b) = (1 + a . b) / 2. It is an inner product plus a constant, so it is positive
+definite, and it is 1 for equal vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.describer import (
+    camera_states,
     CameraDescriber,
     Describer,
     MultiCameraDescriber,
-    sections_of,
     State,
 )
 from kbr_localization.vision.network import Network, NETWORK_ENTRIES, read_network
@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 import skimage.feature
 
-_FIXED = {'levels': 1, 'strips': 2, 'root_counts': True}  # maps of earlier versions had choices
+_FIXED = {'levels': 1, 'strips': 2, 'root_counts': True}  # were parameters in earlier versions
 OMNI = 'omni'
-"""Name of a camera whose images are unwrapped whatever the configuration says: COLD's."""
+"""Images of a camera of this name, which COLD uses, are always unwrapped."""
 
 
 def fit_describer(
@@ -40,12 +40,13 @@ def fit_describer(
     cameras: Sequence[str] = (),
 ) -> Describer:
     """
-    Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
+    Learn the vocabulary and the mirror from training images, as far as the descriptor needs them.
 
     A few hundred images spread over the runs are enough, or functions that load them. Images that
-    cannot be read, or of an uncommon size, are left out. The same images and generator give the
-    same describer, whoever the workers are. `cameras`: names of several, each of which has an
-    image in each of `images`. Raises VisionError for no images or a bad one.
+    cannot be read, or that differ from the most common size, are skipped. The result depends on
+    the images and the generator, not on the number of workers. `cameras`: names of the cameras if
+    there are several; each of `images` then holds one image per camera. Raises VisionError for no
+    images or a bad one.
     """
     if cameras:
         describers = []
@@ -64,13 +65,13 @@ def fit_describer(
 
 
 def describer_from_state(state: State) -> Describer:
-    """Build a describer from its `state()`, as a file gives it back; raises VisionError."""
+    """Build a describer from its `state()`, as read from a map file; raises VisionError."""
     try:
         if 'cameras' in state:
-            sections = sections_of(state)
+            sections = camera_states(state)
             describers = [describer_from_state(section) for section in sections.values()]
             return MultiCameraDescriber(tuple(sections), describers)
-        state = {'pyramid': 'roots', **state}  # which maps of earlier versions do not say
+        state = {'pyramid': 'roots', **state}  # maps of earlier versions lack this entry
         defaults = vars(VisionConfig())
         values = {name: type(default)(state[name]) for name, default in defaults.items()}
         config = from_mapping(VisionConfig, values)
@@ -87,7 +88,7 @@ def describer_from_state(state: State) -> Describer:
 
 
 def _load_camera(images: Any, index: int) -> Image:
-    # without the images of the other cameras where they can be loaded alone
+    # load this camera's image alone where that is possible
     sources = getattr(images, 'sources', None)
     image = sources[index] if sources else load(images)[index]
     if image is None:
@@ -96,7 +97,7 @@ def _load_camera(images: Any, index: int) -> Image:
 
 
 class VectorDescriber(CameraDescriber):
-    """Base class of describers whose descriptors are vectors of unit length."""
+    """Describer whose descriptors are vectors of unit length."""
 
     dtype: np.dtype[Any] = np.dtype(np.float32)
 
@@ -107,7 +108,7 @@ class VectorDescriber(CameraDescriber):
 
 
 class HogDescriber(VectorDescriber):
-    """Gradients of 9 directions in cells of `patch_size`, in blocks of 2 x 2, by scikit-image."""
+    """HOG of scikit-image: 9 directions in cells of `patch_size` pixels, blocks of 2 x 2 cells."""
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)
@@ -121,7 +122,6 @@ class HogDescriber(VectorDescriber):
         self.size = (rows - 1) * (columns - 1) * 2 * 2 * 9
 
     def describe(self, image: Image) -> NDArray[np.float32]:
-        """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         cell = (self.config.patch_size, self.config.patch_size)
         grey = self.preparation.grey(image)
         return _unit(
@@ -130,26 +130,25 @@ class HogDescriber(VectorDescriber):
 
 
 class NetworkDescriber(VectorDescriber):
-    """The output of a network, flattened; raises VisionError for one that returns zeros."""
+    """First output of a network, flattened; raises VisionError if that is all zeros for noise."""
 
-    kept = NETWORK_ENTRIES
+    learnt_entries = NETWORK_ENTRIES
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)
         self._network = Network(config, learnt, 2 * (config.network_size,))
-        answer, *_ = self._network.tried
-        self.size = answer.size
-        if not answer.any():
-            raise self._network.unusable('it returns zeros only: check network_input')
+        output, *_ = self._network.probe_outputs
+        self.size = output.size
+        if not output.any():
+            raise self._network.error('it returns zeros only: check network_input')
 
     def describe(self, image: Image) -> NDArray[np.float32]:
-        """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
-        answer, *_ = self._network.run(self.preparation.colour(image))
-        return _unit(answer)
+        output, *_ = self._network.run(self.preparation.colour(image))
+        return _unit(output)
 
 
 def _unit(vector: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale an array, flattened, to unit length; zero stays zero."""
+    """Flatten an array and scale it to unit length; zeros stay zeros."""
     values = np.asarray(vector, dtype=np.float64).ravel()
     return (values / max(float(np.linalg.norm(values)), 1e-12)).astype(np.float32)
 
@@ -161,4 +160,4 @@ DESCRIBERS: dict[str, Callable[[VisionConfig, Preparation, State], Describer]] =
     'hog': HogDescriber,
     'onnx': NetworkDescriber,
 }
-"""By `VisionConfig.descriptor`: made of a configuration, a preparation and what was learnt."""
+"""Classes by `VisionConfig.descriptor`; arguments: configuration, preparation, learnt arrays."""

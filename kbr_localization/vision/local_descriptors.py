@@ -1,9 +1,9 @@
 """
-Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
+Dense local descriptors: one for each patch of a regular grid, at one scale and orientation.
 
-Each class has the `size` of a descriptor and describes a grey image (height, width) of its grid's
-shape by (k, size). The numbers are multiples of a power of two, `step`, about 1/2048 of a
-descriptor's length; see `vocabulary` for why.
+Each class describes a grey image (height, width) of the shape of its grid by k descriptors
+(k, size). Their entries are multiples of `step`, a power of two of about 1/2048 of the length of
+a descriptor; see `vocabulary` for why.
 """
 
 import math
@@ -18,25 +18,25 @@ import skimage.feature
 
 Image = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
-MOST_PATCHES = 1_000_000  # whose descriptors take half a gigabyte
-_CELLS = 4
-_GRADIENTS = ((0, 1), (1, 1), (1, 0), (1, -1))  # rows, columns; their opposites come after
+MAX_PATCHES = 1_000_000  # descriptors of so many patches take half a gigabyte
+_CELLS = 4  # along each side of a patch
+_GRADIENTS = ((0, 1), (1, 1), (1, 0), (1, -1))  # rows, columns; followed by their opposites
 
 
 def rounded(values: NDArray[Any], step: float) -> Float32Array:
-    """Round to multiples of a power of two."""
+    """Round to multiples of `step`."""
     return np.asarray(np.rint(values / step) * step, dtype=np.float32)
 
 
 class PatchGrid:
     """
-    Square patches, row after row, that lie wholly inside of an image.
+    Square patches on a regular grid, in row-major order, that lie inside an image.
 
     `shape`: (height, width) of the image. `patch_size`, `spacing`: in pixels. `wraps`: the first
-    and last columns of the image are neighbours, as in a panorama, and patches go across.
-    `counts`: rows and columns of patches. `corner`: row and column of the first patch's first
-    pixel; what is left over is cut evenly. Raises VisionError when no patch fits, or more than
-    `MOST_PATCHES`.
+    and last columns of the image are neighbours, as in a panorama, and patches extend across.
+    `counts`: rows and columns of patches. `corner`: row and column of the first pixel of the
+    first patch; the grid is centred. Raises VisionError if no patch fits, or more than
+    `MAX_PATCHES` do.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class PatchGrid:
         if wraps:
             columns, left = math.ceil(shape[1] / spacing), 0
         self.counts, self.corner = (rows, columns), (top, left)
-        if rows * columns > MOST_PATCHES:
+        if rows * columns > MAX_PATCHES:
             raise VisionError(
-                f'{size} with {rows} x {columns} patches: expected at most {MOST_PATCHES}; use a '
+                f'{size} with {rows} x {columns} patches: expected at most {MAX_PATCHES}; use a '
                 'larger vision.spacing or a smaller vision.working_width'
             )
 
     @property
     def centres(self) -> NDArray[np.int64]:
-        """Points x, y (k, 2) in the image, in pixels."""
+        """Centres x, y of the patches (k, 2) in the image, in pixels."""
         rows, columns = (
             start + self.patch_size // 2 + self.spacing * np.arange(count)
             for start, count in zip(self.corner, self.counts, strict=True)
@@ -71,7 +71,7 @@ class PatchGrid:
         return np.stack(np.meshgrid(columns % self.shape[1], rows), axis=-1).reshape(-1, 2)
 
     def crop(self, image: Image, margin: int) -> Image:
-        """Cut out the patches with a margin, of the edge or, if it wraps, of the other side."""
+        """Crop to the grid plus a margin, padded with edge pixels or wrapped around."""
         sides = 0 if self.wraps else margin
         extended: NDArray[Any] = image
         if self.wraps:
@@ -86,12 +86,12 @@ class DenseSift:
     """
     Dense RootSIFT; a patch without gradients gets zeros.
 
-    A patch has 4 x 4 cells; each holds the gradients that point in each of 8 directions. Patches
-    that overlap share cells, so the gradients are summed once, on a lattice of cells, and a
-    descriptor is a window of 4 x 4 of them. Other than in keypoint SIFT, a gradient counts in a
-    direction by the cosine of the angle between them, cells are boxes without a Gaussian window,
-    and the square roots of the cells are compared, so that the Euclidean distance of descriptors
-    is their Hellinger distance. `blur`: standard deviation of the smoothing before, in pixels.
+    A patch has 4 x 4 cells; each sums the gradients along each of 8 directions. Patches that
+    overlap share cells, so the gradients are summed once, on a lattice of cells, and a descriptor
+    is a window of 4 x 4 of them. Unlike keypoint SIFT, a gradient is weighted by the cosine of
+    its angle to each direction, cells are boxes without a Gaussian window, and the cells are
+    replaced by their square roots, so that the Euclidean distance of descriptors is the
+    Hellinger distance of the cells. `blur`: standard deviation of the presmoothing, in pixels.
     """
 
     size, step = 128, 2**-11
@@ -105,9 +105,9 @@ class DenseSift:
         self._lattice = [(count - 1) * self._stride + window for count in grid.counts]
 
     def describe(self, grey: Image) -> Float32Array:
-        """Describe the patches of an image by vectors of unit length."""
+        """Return descriptors (k, 128) of unit length."""
         windows = self._windows(self._cell_sums(self._gradients(grey)))
-        # the sum over a window, exact in float64, is the squared length of its square roots
+        # the sum over a window, exact in float64, is the squared length of its root vector
         length = np.sqrt(cv2.reduce(windows, 1, cv2.REDUCE_SUM, dtype=cv2.CV_64F))
         np.sqrt(windows, out=windows)
         windows *= (1.0 / (self.step * np.maximum(length, 1e-6))).astype(np.float32)
@@ -116,7 +116,7 @@ class DenseSift:
         return windows
 
     def _gradients(self, grey: Image) -> Image:
-        """Differences (8, height, width) along eight directions, zero where negative."""
+        """Return pixel differences (8, height, width) along 8 directions, zero where negative."""
         margin = 1 + math.ceil(4 * self._blur)
         extended: NDArray[Any] = self.grid.crop(grey, margin)
         if self._blur > 0.0:
@@ -132,11 +132,11 @@ class DenseSift:
         return result
 
     def _cell_sums(self, gradients: Image) -> Float32Array:
-        """Sum (rows, columns, 8) over the cells that start at each point of the lattice."""
+        """Return the sums (rows, columns, 8) over the cell that starts at each lattice point."""
         count, height, width = gradients.shape
         pitch = self._pitch
         bands = gradients.reshape(count, height // pitch, pitch, width)
-        # in place and slice by slice, which is four times as fast as sums over short axes
+        # adding slices in place is four times as fast as sums over short axes
         strips = bands[:, :, 0].astype(np.uint16)
         for row in range(1, pitch):
             strips += bands[:, :, row]
@@ -148,12 +148,12 @@ class DenseSift:
             plane[:] = cv2.boxFilter(
                 plane, -1, side, anchor=(0, 0), normalize=False, borderType=cv2.BORDER_CONSTANT
             )
-        # a diagonal difference reaches farther by sqrt(2); sums before it are of whole numbers
+        # diagonal neighbours are sqrt(2) apart; scale last, since integer sums are exact
         lattice[1::2] *= math.sqrt(0.5)
         return np.ascontiguousarray(lattice.transpose(1, 2, 0))
 
     def _windows(self, cells: Float32Array) -> Float32Array:
-        """Cells (k, 128) of every patch."""
+        """Return the cells (k, 128) of each patch."""
         down, right, one = cells.strides
         shape = (*self.grid.counts, _CELLS, _CELLS, cells.shape[2])
         steps = (self._stride, self._per_cell)
@@ -163,7 +163,7 @@ class DenseSift:
 
 
 def sign_weighting(weight: float = 0.3) -> Float32Array:
-    """Matrix (128, 128) that scales by `weight` what opposite directions of SIFT differ in."""
+    """Return a matrix (128, 128) that scales differences of opposite directions by `weight`."""
     half = len(_GRADIENTS)
     swapped = np.roll(np.eye(2 * half), half, axis=1)
     cell = (1.0 + weight) / 2.0 * np.eye(2 * half) + (1.0 - weight) / 2.0 * swapped
@@ -171,7 +171,7 @@ def sign_weighting(weight: float = 0.3) -> Float32Array:
 
 
 class DenseDaisy:
-    """Dense DAISY of scikit-image: blurred gradient maps, sampled on two rings of six points."""
+    """Dense DAISY of scikit-image, with two rings of six histograms around each centre."""
 
     size, step = (2 * 6 + 1) * 8, 2**-13
 
@@ -179,9 +179,8 @@ class DenseDaisy:
         self.grid = grid
 
     def describe(self, grey: Image) -> Float32Array:
-        """Describe the patches of an image."""
         spacing, (rows, columns) = self.grid.spacing, self.grid.counts
-        # a margin of whole patches, so that its blur does not end at the image's edge
+        # describe a margin of patches too, so that the blur sees the padding, not a cut edge
         extra = -(-self.grid.patch_size // spacing)
         descriptors = cast(Any, skimage.feature.daisy)(
             self.grid.crop(grey, extra * spacing),

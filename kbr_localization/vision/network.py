@@ -1,7 +1,8 @@
 """
-Networks in ONNX files, run by onnxruntime, and the dense local features of such networks.
+Networks in ONNX files, run by onnxruntime, and dense local features of networks.
 
-A map keeps its network's file and the SHA-256 of it. A network is trusted as a program is.
+A map stores the file of its network and the SHA-256 checksum. A network must be trusted like a
+program.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,19 +21,19 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 NETWORK_ENTRIES = NETWORK, HASH = 'network', 'network_sha256'
-"""What a map keeps of a network: the bytes of its ONNX file and their SHA-256."""
+"""Entries of a network in a map: the bytes of its ONNX file and their SHA-256 checksum."""
 STRIDE = 32
-"""Image sides that a network leaves open are rounded up to multiples of this."""
+"""Sides of the input image, if the network takes any, are rounded up to multiples of this."""
 
 
 def read_network(config: VisionConfig) -> dict[str, Any]:
-    """Read `network_file` for a map to keep; raises VisionError when it cannot be read."""
+    """Return the map entries of `network_file`; raises VisionError if it cannot be read."""
     if not config.network_file:
         raise VisionError(
             f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
         )
     try:
-        # a protocol buffer cannot be larger
+        # protocol buffers are limited to 2 GiB
         content = read_file(config.network_file, 1 << 31)
     except OSError as error:
         raise VisionError(
@@ -45,15 +46,17 @@ def read_network(config: VisionConfig) -> dict[str, Any]:
 
 class Network:
     """
-    A network that onnxruntime runs on the CPU; threads may share it.
+    A network that onnxruntime runs on the CPU. It is thread-safe.
 
-    `kept`: see `read_network`. `size`: height and width of its input, where it takes any. `tried`:
-    its answers to noise. Raises VisionError for a damaged file and one that onnxruntime cannot
-    read or run, MissingModuleError without onnxruntime.
+    `stored`: see `read_network`. `size`: height and width of its input, if it takes any.
+    `probe_outputs`: its outputs for a noise image. Raises VisionError for a damaged file or one
+    that onnxruntime cannot read or run, MissingModuleError without onnxruntime.
     """
 
-    def __init__(self, config: VisionConfig, kept: Mapping[str, Any], size: Sequence[int]) -> None:
-        content, expected = np.asarray(kept[NETWORK], dtype=np.uint8).tobytes(), kept[HASH]
+    def __init__(
+        self, config: VisionConfig, stored: Mapping[str, Any], size: Sequence[int]
+    ) -> None:
+        content, expected = np.asarray(stored[NETWORK], dtype=np.uint8).tobytes(), stored[HASH]
         found = hashlib.sha256(content).hexdigest()
         if found != expected:
             raise VisionError(
@@ -68,31 +71,31 @@ class Network:
         self._file = config.network_file
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = config.network_threads, 1
-        options.log_severity_level = 4  # errors are raised as well
-        # waiting threads must not take the processor from the filter
+        options.log_severity_level = 4  # errors are raised, so do not log them too
+        # idle threads must not compete with the filter for the CPU
         options.add_session_config_entry('session.intra_op.allow_spinning', '0')
         try:
             self._session = onnxruntime.InferenceSession(
                 content, options, ['CPUExecutionProvider']
             )
-        # its exceptions have no common class but Exception
+        # the only common base class of onnxruntime's exceptions is Exception
         except Exception as error:
-            raise self.unusable(f'onnxruntime cannot read it ({error})') from error
+            raise self.error(f'onnxruntime cannot read it ({error})') from error
         self._input, *_ = self._session.get_inputs()
         if len(self._input.shape) != 4:
-            raise self.unusable(
+            raise self.error(
                 f'its input is {self._input.shape}: expected (1, channels, height, width)'
             )
         _, channels, *sides = self._input.shape
         self._kind = 'grey' if channels == 1 else config.network_input
-        # a side that it leaves open is a name or no number
-        own = [side if isinstance(side, int) and side > 0 else 0 for side in sides]
-        self._size = [fixed or free for fixed, free in zip(own, size, strict=True)]
+        # a side of any length is a name or None
+        fixed = [side if isinstance(side, int) and side > 0 else 0 for side in sides]
+        self._size = [own or given for own, given in zip(fixed, size, strict=True)]
         noise = np.random.default_rng(0).integers(0, 256, (*self._size, 3), dtype=np.uint8)
-        self.tried = self.run(noise)
+        self.probe_outputs = self.run(noise)
 
     def run(self, image: NDArray[np.uint8]) -> list[Float32Array]:
-        """Return all outputs for a BGR image; raises VisionError where one is not finite."""
+        """Return all outputs for a BGR image; raises VisionError if one is not finite."""
         if image.shape[:2] != tuple(self._size):
             resized = cv2.resize(image, self._size[::-1], interpolation=cv2.INTER_AREA)
             image = np.asarray(resized, dtype=np.uint8)
@@ -104,15 +107,14 @@ class Network:
             planes = planes / np.array([0.229, 0.224, 0.225], dtype=np.float32)
         planes = np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
         try:
-            answers = self._session.run(None, {self._input.name: planes})
+            outputs = self._session.run(None, {self._input.name: planes})
         except Exception as error:
-            raise self.unusable(f'onnxruntime cannot run it ({error})') from error
-        if not all(np.isfinite(answer).all() for answer in answers):
-            raise self.unusable('it returns numbers that are not finite: check network_input')
-        return [np.asarray(answer, dtype=np.float32) for answer in answers]
+            raise self.error(f'onnxruntime cannot run it ({error})') from error
+        if not all(np.isfinite(output).all() for output in outputs):
+            raise self.error('it returns numbers that are not finite: check network_input')
+        return [np.asarray(output, dtype=np.float32) for output in outputs]
 
-    def unusable(self, reason: str) -> VisionError:
-        """Return the error of a network that does not fit."""
+    def error(self, reason: str) -> VisionError:
         line = ' '.join(reason.split())[:250]
         return VisionError(f'network {self._file} cannot be used: {line}')
 
@@ -121,24 +123,24 @@ class LearnedFeatures:
     """
     Dense local features of a network, such as XFeat.
 
-    The network answers an image with features (1, C, h, w), a vector for each place of a grid,
-    and possibly with their reliability (1, 1, h, w). `size`: numbers of a feature. `grid`: its
-    places. Raises VisionError for a network that answers anything else.
+    The network returns features (1, C, h, w) of an image, a vector for each grid point, and
+    optionally their reliability (1, 1, h, w). `size`: C. `grid`: the grid points. Raises
+    VisionError for a network with other outputs.
     """
 
     step = 2**-11
 
     def __init__(
-        self, config: VisionConfig, preparation: Preparation, kept: Mapping[str, Any]
+        self, config: VisionConfig, preparation: Preparation, stored: Mapping[str, Any]
     ) -> None:
         size = [-(-side // STRIDE) * STRIDE for side in preparation.shape]
-        self._network = Network(config, kept, size)
-        features, _ = self._features(self._network.tried)
+        self._network = Network(config, stored, size)
+        features, _ = self._features(self._network.probe_outputs)
         self.size = features.shape[0]
         self.grid = PatchGrid((features.shape[1], features.shape[2]), 1, 1)
 
     def describe_colour(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
-        """Features (k, size) of unit length of a BGR image, and weights (k,) of mean 1."""
+        """Return features (k, size) of unit length of a BGR image, and weights (k,) of mean 1."""
         features, reliability = self._features(self._network.run(image))
         vectors = features.reshape(self.size, -1).T
         length = np.sqrt(np.einsum('ij,ij->i', vectors, vectors))
@@ -148,16 +150,16 @@ class LearnedFeatures:
         relative = weights / mean if mean > 1e-12 else np.ones_like(weights)
         return rounded(unit, self.step), np.asarray(relative, np.float32)
 
-    def _features(self, answers: list[Float32Array]) -> tuple[Float32Array, Float32Array]:
-        """Features (C, h, w) and reliability (h, w) of a network's answers."""
-        maps = [one for one in answers if one.ndim == 4 and one.shape[0] == 1 and one.size]
+    def _features(self, outputs: list[Float32Array]) -> tuple[Float32Array, Float32Array]:
+        """Return the features (C, h, w) and their reliability (h, w)."""
+        maps = [one for one in outputs if one.ndim == 4 and one.shape[0] == 1 and one.size]
         if not maps:
-            shapes = ', '.join(str(one.shape) for one in answers)
-            raise self._network.unusable(
-                f'it answers {shapes}: expected features of shape (1, C, rows, columns)'
+            shapes = ', '.join(str(one.shape) for one in outputs)
+            raise self._network.error(
+                f'its outputs are {shapes}: expected features of shape (1, C, rows, columns)'
             )
         features, *others = maps
-        alike = (1, 1, *features.shape[2:])
-        ones = np.ones(alike, dtype=np.float32)
-        reliability = next((one for one in others if one.shape == alike), ones)
+        expected = (1, 1, *features.shape[2:])
+        ones = np.ones(expected, dtype=np.float32)
+        reliability = next((one for one in others if one.shape == expected), ones)
         return features[0], reliability[0, 0]

@@ -1,9 +1,9 @@
 """
-From a camera image to the image that is described: loaded, checked, unwrapped, scaled, equalised.
+Prepare camera images for description: load, check, unwrap, scale and equalise them.
 
 A catadioptric camera sees all around through a mirror, as a ring about the mirror's centre. Its
-panorama has one column per direction and the horizon along its rows: turning the robot by an angle
-shifts the columns by that fraction of the full turn.
+unwrapped panorama has one column per direction, and its rows are parallel to the horizon. A turn
+of the robot shifts the columns in proportion to the angle.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ LoadableImage = Image | Callable[[], Image]
 
 
 def load(image: LoadableImage) -> Image:
-    """Return the image; raises DatasetError when its function cannot read it."""
+    """Return the image; raises DatasetError if it cannot be read."""
     return image() if callable(image) else image
 
 
-def evenly(items: NDArray[Any], most: int) -> NDArray[Any]:
-    """Choose at most so many rows (n, ...) of an array, spread evenly over it."""
-    spread = np.linspace(0, len(items) - 1, min(most, len(items)))
+def select_evenly(items: NDArray[Any], limit: int) -> NDArray[Any]:
+    """Return at most `limit` rows of an array (n, ...), evenly spaced from first to last."""
+    spread = np.linspace(0, len(items) - 1, min(limit, len(items)))
     return items[np.unique(spread.astype(np.intp))]
 
 
 def load_examples(images: Sequence[LoadableImage], count: int) -> list[Image]:
-    """Load `count` images spread over all that can be read, of their commonest size."""
-    every, loaded, trouble = np.arange(len(images)), list[Image](), 'give at least one'
-    for index in dict.fromkeys([*evenly(every, count).tolist(), *every.tolist()]):
+    """Load up to `count` readable images, evenly spaced; drop those not of the commonest size."""
+    indices, loaded, reason = np.arange(len(images)), list[Image](), 'give at least one'
+    for index in dict.fromkeys([*select_evenly(indices, count).tolist(), *indices.tolist()]):
         try:
             loaded.append(load(images[index]))
         except DatasetError as error:
-            trouble = str(error)
+            reason = str(error)
         if len(loaded) == count:
             break
     if not loaded:
-        raise VisionError(f'no images to learn the vocabulary from: {trouble}')
+        raise VisionError(f'no images to learn the vocabulary from: {reason}')
     (common, _), *_ = Counter(image.shape[:2] for image in loaded).most_common()
     return [image for image in loaded if image.shape[:2] == common]
 
 
 class Mirror(NamedTuple):
-    """Ring of an image that shows the surroundings, in pixels: centre, inner and outer radius."""
+    """Ring of the image that shows the surroundings: centre, inner and outer radius, in pixels."""
 
     x: float
     y: float
@@ -62,13 +62,13 @@ class Mirror(NamedTuple):
 
 def panorama_maps(mirror: Mirror, width: int) -> tuple[Any, Any]:
     """
-    Columns and rows (height, width) of the image that the pixels of a panorama show.
+    Return the image column and row of each pixel of a panorama, (height, width) each.
 
-    Its scale is right in the ring's middle. The first column looks to the right of the image, the
-    following ones turn clockwise in the image; the top row lies at the outer radius.
+    The height preserves the aspect ratio at the mean radius. The first column looks to the right
+    of the image, the next ones follow clockwise; the top row lies at the outer radius.
     """
-    middle = np.pi * (mirror.inner + mirror.outer)
-    height = max(1, round((mirror.outer - mirror.inner) * width / middle))
+    circumference = np.pi * (mirror.inner + mirror.outer)
+    height = max(1, round((mirror.outer - mirror.inner) * width / circumference))
     angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
     fraction = (np.arange(height) + 0.5) / height
     radius = (mirror.outer - fraction * (mirror.outer - mirror.inner))[:, np.newaxis]
@@ -78,16 +78,16 @@ def panorama_maps(mirror: Mirror, width: int) -> tuple[Any, Any]:
 
 def find_mirror(images: Sequence[Image]) -> Mirror:
     """
-    Find the ring that changes between the images of a moving robot.
+    Find the ring of pixels that change while the robot moves, from grey images (h, w).
 
-    Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
-    not change. Of fewer than five images, of a robot that stood still, or where what changes is
-    no ring, it is assumed in the middle of the image, as large as fits.
+    Pixels outside the mirror and on the reflection of the robot do not change. With fewer than
+    five images, a robot that stands still, or changes that form no ring, a ring about the image
+    centre is returned that is as large as fits.
     """
     height, width = images[0].shape
     rim = 0.48 * min(height, width)
     assumed = Mirror(width / 2, height / 2, 0.3 * rim, rim)
-    # in bands of rows: all at once take eight times the memory of the images
+    # work in bands of rows: the whole images would take eight times their memory
     parts = zip(*(batches(image, 32) for image in images), strict=True)
     deviations = np.concatenate(
         [np.std(np.stack(part).astype(np.float32), axis=0) for part in parts]
@@ -96,10 +96,10 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     moving = change > 0.35 * np.percentile(change, 95)
     if len(images) < 5 or not 0.05 < moving.mean() < 0.95:
         return assumed
-    # each row's and column's extent is a chord: their middles give the centre whatever is inside
+    # the middle of the extent is the centre, however much of the inside changes
     y, x = (
-        float(np.percentile(places, 0.5) + np.percentile(places, 99.5)) / 2
-        for places in np.nonzero(moving)
+        float(np.percentile(indices, 0.5) + np.percentile(indices, 99.5)) / 2
+        for indices in np.nonzero(moving)
     )
     rows, columns = np.indices(moving.shape)
     bins = np.hypot(rows - y, columns - x).astype(int).ravel()
@@ -111,8 +111,8 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
 
 
 def check_image(image: Any) -> None:
-    """Raise VisionError unless it is a non-empty uint8 image, grey (h, w) or BGR (h, w, 3)."""
-    found = f'those of {len(image)} cameras' if isinstance(image, tuple) else f'{type(image)}'
+    """Raise VisionError unless this is a non-empty uint8 image, grey (h, w) or BGR (h, w, 3)."""
+    found = f'images of {len(image)} cameras' if isinstance(image, tuple) else f'{type(image)}'
     if isinstance(image, np.ndarray):
         usual = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3))
         if usual and image.size and image.dtype == np.uint8:
@@ -120,31 +120,31 @@ def check_image(image: Any) -> None:
         found = f'{image.dtype} {image.shape}'
     raise VisionError(
         f'image: expected uint8 (height, width) or (height, width, 3) of one camera, not empty, '
-        f'got {found}; convert it to grey or BGR of 8 bits'
+        f'got {found}; convert it to 8-bit grey or BGR'
     )
 
 
 def to_grey(image: Image) -> Image:
-    """Grey image (h, w) of a grey (h, w), (h, w, 1) or BGR (h, w, 3) image."""
+    """Convert a grey (h, w), (h, w, 1) or BGR (h, w, 3) image to grey (h, w)."""
     if image.ndim == 3 and image.shape[2] == 3:
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
     return np.ascontiguousarray(image.reshape(image.shape[:2]))
 
 
-def equalised(grey: Image) -> Image:
+def equalise(grey: Image) -> Image:
     """Equalise the local contrast of a grey image (h, w)."""
-    # a kept object has buffers, which threads would share
+    # make a new object each time: its buffers are not thread-safe
     return np.asarray(cv2.createCLAHE(2.0, (8, 8)).apply(grey), dtype=np.uint8)
 
 
 class Preparation:
     """
-    Bring every image of one camera into the same working form.
+    Prepare all images of one camera in the same way.
 
-    `image_shape`: (height, width) of the camera's images. `shape`: of the prepared images. Map
-    and query images must share the size in pixels, since another size mostly means another
-    camera or crop; with `any_scale` they need to share the aspect ratio only. The first and last
-    columns of a panorama are neighbours (`wraps`).
+    `image_shape`: (height, width) of the images of the camera. `shape`: that of prepared images.
+    Map and query images must have the same size in pixels, since another size usually means
+    another camera or crop; with `any_scale` only the aspect ratio must agree. `wraps`: the first
+    and last columns of a prepared image are neighbours, as in a panorama.
     """
 
     def __init__(
@@ -156,24 +156,24 @@ class Preparation:
         width = config.network_width if learned else config.working_width
         height, columns = image_shape
         if mirror is not None:
-            within = 0 <= mirror.inner < mirror.outer and mirror.x <= columns
-            if not (within and mirror.y <= height):
+            inside = mirror.x <= columns and mirror.y <= height
+            if not (0 <= mirror.inner < mirror.outer and inside):
                 raise VisionError(
-                    f'{mirror}: expected a ring about a point of the image of {columns}x{height} '
-                    'pixels; build the map again'
+                    f'{mirror}: expected a ring with its centre in the image of '
+                    f'{columns}x{height} pixels; build the map again'
                 )
             self._maps = panorama_maps(mirror, width)
             self.shape: tuple[int, int] = self._maps[0].shape
             return
-        # what is too small is scaled up by its longer side
+        # scale small images up by their longer side
         least = width if config.scale_up and not learned else 0
         width = max(1, min(round(columns * max(1.0, least / max(image_shape))), width))
         self.shape = (max(1, round(height * width / columns)), width)
 
     @classmethod
     def fit(cls, config: VisionConfig, images: Sequence[LoadableImage]) -> Preparation:
-        """Take the size from some images, and the mirror from more; raises VisionError."""
-        # five, so that a single odd image does not set the camera's size
+        """Find the image size and the mirror from training images; raises VisionError."""
+        # five images, so that a single odd one does not determine the size
         examples = load_examples(images, 5 if config.projection == 'perspective' else 40)
         check_image(examples[0])
         height, width = examples[0].shape[:2]
@@ -181,30 +181,29 @@ class Preparation:
             return cls(config, (height, width))
         greys = [to_grey(one) for one in examples]
         if config.illumination == 'clahe':
-            greys = [equalised(one) for one in greys]
+            greys = [equalise(one) for one in greys]
         return cls(config, (height, width), find_mirror(greys))
 
     @classmethod
     def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> Preparation:
-        """Build again from `state()`."""
         shape = (int(state['image_height']), int(state['image_width']))
         if config.projection == 'perspective':
             return cls(config, shape)
         return cls(config, shape, Mirror(*(float(value) for value in state['mirror'])))
 
     def state(self) -> dict[str, Any]:
-        """Return the camera's size, and its mirror if it has one, by name."""
+        """Return the image size, and the mirror if there is one, by name."""
         height, width = self.image_shape
         state: dict[str, Any] = {'image_height': height, 'image_width': width}
         return state if self.mirror is None else state | {'mirror': np.array(self.mirror)}
 
     def grey(self, image: Image) -> Image:
-        """Prepare a grey image of `shape`; raises VisionError."""
+        """Return a grey image of `shape`; raises VisionError."""
         prepared = self._resample(to_grey(self._checked(image)))
-        return equalised(prepared) if self._equalises else prepared
+        return equalise(prepared) if self._equalises else prepared
 
     def colour(self, image: Image) -> Image:
-        """Prepare a BGR image of `shape` without equalisation; raises VisionError."""
+        """Return a BGR image of `shape`, not equalised; raises VisionError."""
         image = self._checked(image)
         if image.ndim == 2 or image.shape[2] == 1:
             image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), dtype=np.uint8)
@@ -216,9 +215,9 @@ class Preparation:
         if (height, width) == (rows, columns):
             return image
         if not self.any_scale or abs(height * columns / (width * rows) - 1) > 0.01:
-            shared = 'aspect ratio' if self.any_scale else 'size'
+            required = 'aspect ratio' if self.any_scale else 'size'
             raise VisionError(
-                f'image of {width}x{height} pixels: expected the {shared} of the map, '
+                f'image of {width}x{height} pixels: expected the {required} of the map, '
                 f'{columns}x{rows}; set the camera to that size or build the map again'
             )
         return _resized(image, self.image_shape)
@@ -229,8 +228,8 @@ class Preparation:
         return image if image.shape[:2] == self.shape else _resized(image, self.shape)
 
 
-def scaled(image: Image, width: int) -> Image:
-    """Scale an image (h, w) or (h, w, 3) to so many columns, by the means of areas."""
+def resize_to_width(image: Image, width: int) -> Image:
+    """Scale an image (h, w) or (h, w, 3) to `width` columns by area averaging."""
     height = max(1, round(image.shape[0] * width / image.shape[1]))
     return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 

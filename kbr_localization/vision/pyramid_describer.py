@@ -8,7 +8,7 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import report
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
-from kbr_localization.vision.describer import CameraDescriber, Compare, State
+from kbr_localization.vision.describer import CameraDescriber, Comparer, State
 from kbr_localization.vision.local_descriptors import (
     DenseDaisy,
     DenseSift,
@@ -30,7 +30,7 @@ LocalDescriptor = DenseSift | DenseDaisy | LearnedFeatures
 def local_descriptor(
     config: VisionConfig, preparation: Preparation, network: State
 ) -> LocalDescriptor:
-    """Make the local descriptor that a configuration names; `network`: see `read_network`."""
+    """Return the local descriptor that the configuration names; `network`: see `read_network`."""
     if config.descriptor == LEARNED:
         return LearnedFeatures(config, preparation, network)
     grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
@@ -39,19 +39,19 @@ def local_descriptor(
 
 class PyramidDescriber(CameraDescriber):
     """
-    Describer whose descriptors are the roots of weighted word counts of 2 x 2 cells.
+    Describer by the square roots of weighted word counts in 2 x 2 cells.
 
-    With `pyramid='papers'` they are those of `PapersPyramid`, without weights.
-
-    Learnt: `basis`, (size of a local descriptor, c) float32, onto which patches are projected,
-    or none; a `vocabulary` of words of size c, or of the size of a local descriptor; and
-    `word_weights`, (words,) float32, what a patch counts by its word. Features of a network also
-    count by their reliability. See `spatial_pyramid` for the kernel. Raises VisionError for
-    damaged arrays.
+    With `pyramid='papers'` by the unweighted counts of `PapersPyramid`. Learnt arrays: `basis`
+    (d, c) float32, if any, onto which local descriptors (d,) are projected; `vocabulary` (words,
+    c) or (words, d); `word_weights` (words,) float32, the weight of a patch by its word. Features
+    of a network are also weighted by their reliability. See `spatial_pyramid` for the kernel.
+    Raises VisionError for damaged arrays.
     """
 
     dtype: np.dtype[Any] = np.dtype(np.uint8)
-    kept = ('vocabulary', 'branches', 'branch_sizes', 'basis', 'word_weights', *NETWORK_ENTRIES)
+    learnt_entries = (
+        'vocabulary', 'branches', 'branch_sizes', 'basis', 'word_weights', *NETWORK_ENTRIES,
+    )  # fmt: skip
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)
@@ -59,53 +59,51 @@ class PyramidDescriber(CameraDescriber):
         size, self._basis = self._local.size, None
         if 'basis' in learnt:
             components = min(config.patch_components or size, size)
-            self._basis, size = checked(learnt, 'basis', (size, components)), components
-        words = checked(learnt, 'vocabulary', (config.words, size))
+            self._basis, size = checked_array(learnt, 'basis', (size, components)), components
+        words = checked_array(learnt, 'vocabulary', (config.words, size))
         self.vocabulary = Vocabulary(words)
         if config.vocabulary_tree:
             sizes = np.asarray(learnt['branch_sizes']).astype(np.int64)
             if sizes.min(initial=1) < 1 or sizes.sum() != config.words:
                 raise VisionError(
-                    f'branch_sizes: expected those of {config.words} words; build the map again'
+                    f'branch_sizes: expected positive numbers of sum {config.words}; '
+                    'build the map again'
                 )
-            branches = checked(learnt, 'branches', (len(sizes), size))
+            branches = checked_array(learnt, 'branches', (len(sizes), size))
             self.vocabulary = Vocabulary(words, branches, sizes)
         grid, self._papers = self._local.grid, None
         if config.pyramid == 'papers':
             self._papers = spatial_pyramid.PapersPyramid(grid.centres, grid.shape, config.words)
             self.size, self.dtype = self._papers.size, self._papers.dtype
             return
-        self._word_weights = checked(learnt, 'word_weights', (config.words,))
+        self._word_weights = checked_array(learnt, 'word_weights', (config.words,))
         if self._word_weights.min() <= 0.0:
             raise VisionError('word_weights: expected positive numbers; build the map again')
         self.size = spatial_pyramid.CELLS * config.words
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape)
-        # roots are kept in eighths, or in larger units where they would not fit
-        self._unit = min(8.0, 255.0 / np.sqrt(max(int(np.bincount(self._cells).max()), 1)))
+        # store roots in steps of 1/8, or in larger steps if a cell has so many patches
+        self._scale = min(8.0, 255.0 / np.sqrt(np.bincount(self._cells).max()))
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
-        """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         patches, weights = _describe_patches(self._local, self.preparation, image)
-        words = self.vocabulary.nearest(_projected(patches, self._basis, self._local.step))
+        words = self.vocabulary.nearest(_project(patches, self._basis, self._local.step))
         if self._papers:
             return self._papers.counts(words)
         bins = self._cells * self.config.words + words
         sums = np.bincount(bins, weights * self._word_weights[words], minlength=self.size)
-        return np.asarray(np.minimum(np.rint(self._unit * np.sqrt(sums)), 255), dtype=np.uint8)
+        return np.asarray(np.minimum(np.rint(self._scale * np.sqrt(sums)), 255), dtype=np.uint8)
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
-        """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         return (self._papers or spatial_pyramid).cross_gram(left, right)
 
-    def prepared(self, descriptors: NDArray[Any]) -> Compare:
-        """Prepare descriptors (n, size), which must not change, for repeated comparison."""
+    def comparer(self, descriptors: NDArray[Any]) -> Comparer:
         if self._papers:
-            return super().prepared(descriptors)
-        return spatial_pyramid.PreparedImages(descriptors)
+            return super().comparer(descriptors)
+        return spatial_pyramid.PyramidComparer(descriptors)
 
 
-def checked(learnt: State, name: str, shape: tuple[int, ...]) -> Float32Array:
-    """Array of a state as float32; raises VisionError unless it has the shape and is finite."""
+def checked_array(learnt: State, name: str, shape: tuple[int, ...]) -> Float32Array:
+    """Return a learnt array as float32; raises VisionError unless finite and of that shape."""
     array = np.ascontiguousarray(learnt[name], dtype=np.float32)
     if array.shape != shape or not np.isfinite(array).all():
         raise VisionError(
@@ -121,10 +119,10 @@ def learn_pyramid(
     images: Sequence[LoadableImage],
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Learn what a `PyramidDescriber` needs from images; see `fit_describer`."""
+    """Return the learnt arrays of a `PyramidDescriber` by name; see `fit_describer`."""
     per_image = max(1, config.vocabulary_samples // len(images))
     work = functools.partial(_sample_patches, config, preparation, network, per_image)
-    # each image has its own seed, so that it does not matter who samples it
+    # one seed per image, so that the result does not depend on which worker samples it
     seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
     samples = run_batches('sampling patches for the vocabulary', work, seeded, 8)
     report('learning the vocabulary', 0, 1)
@@ -132,14 +130,14 @@ def learn_pyramid(
     with one_thread():
         patches = np.concatenate(samples)
         basis = _learn_basis(config, patches)
-        patches = _projected(patches, basis, step)
+        patches = _project(patches, basis, step)
         if config.vocabulary_tree:
             vocabulary = learn_tree(patches, config.words, rng, step)
         else:
             vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
         learnt = {**network, 'vocabulary': vocabulary.words, 'basis': basis}
         if config.pyramid == 'roots':
-            # weigh a word by its mean count, by Laplace's rule for one that no patch has
+            # inverse frequency of each word, add-one smoothed for words without patches
             frequencies = np.bincount(vocabulary.nearest(patches), minlength=config.words) + 1.0
             learnt['word_weights'] = np.asarray(frequencies.mean() / frequencies, np.float32)
     report('learning the vocabulary', 1, 1)
@@ -151,7 +149,7 @@ def learn_pyramid(
 def _describe_patches(
     local: LocalDescriptor, preparation: Preparation, image: Image
 ) -> tuple[Float32Array, Any]:
-    """Local descriptors (k, size) of an image, and their weights (k,), or 1 for all."""
+    """Return the local descriptors (k, size) of an image, and their weights (k,) or 1.0."""
     if isinstance(local, LearnedFeatures):
         return local.describe_colour(preparation.colour(image))
     return local.describe(preparation.grey(image)), 1.0
@@ -164,12 +162,12 @@ def _sample_patches(
     per_image: int,
     images: Sequence[tuple[LoadableImage, int]],
 ) -> list[Float32Array]:
-    """At most `per_image` patches (k, size) of each of images with seeds; none of a bad one."""
+    """Sample up to `per_image` local descriptors (k, size) of each image, 0 of a bad image."""
     local, samples = local_descriptor(config, preparation, network), []
     for source, seed in images:
         try:
             descriptors, _ = _describe_patches(local, preparation, load(source))
-        except (DatasetError, VisionError):  # counted and named where the image is described
+        except (DatasetError, VisionError):  # reported later, when the map describes the image
             descriptors = np.empty((0, local.size), dtype=np.float32)
         count = min(per_image, len(descriptors))
         chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
@@ -178,14 +176,14 @@ def _sample_patches(
 
 
 def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | None:
-    """Matrix (d, c) that local descriptors (k, d) are multiplied by, None for their numbers."""
+    """Return the matrix (d, c) that projects local descriptors (k, d), None if none is needed."""
     size, step = patches.shape[1], 2**-11
     signed = config.descriptor == 'sift_pyramid' and config.pyramid == 'roots'
     weighting = sign_weighting() if signed else None
-    # the features of a network are few and differ in all of their numbers
+    # features of a network have few dimensions, and all of them are informative
     if config.descriptor == LEARNED or not 0 < config.patch_components < size:
         return None if weighting is None else rounded(weighting, step)
-    # of rounded numbers, of which sums are exact in float64
+    # sums of rounded numbers are exact in float64
     total, products = np.zeros(size), np.zeros((size, size))
     for part in batches(patches, 4096):
         block = part.astype(np.float64)
@@ -193,12 +191,12 @@ def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | 
         products += block.T @ block
     covariance = products - np.outer(total, total) / len(patches)
     mixing = np.eye(size) if weighting is None else weighting.astype(np.float64)
-    # principal components: distances in a fifth of the numbers rank words as well as in all
+    # a fifth of the principal components rank words as well as all of them
     directions = np.linalg.eigh(mixing.T @ covariance @ mixing)[1][:, ::-1]
     components = directions[:, : config.patch_components]
     largest = components[np.abs(components).argmax(axis=0), np.arange(components.shape[1])]
     return rounded(mixing @ components * np.sign(largest), step)
 
 
-def _projected(patches: Float32Array, basis: Float32Array | None, step: float) -> Float32Array:
+def _project(patches: Float32Array, basis: Float32Array | None, step: float) -> Float32Array:
     return patches if basis is None else rounded(patches @ basis, step)

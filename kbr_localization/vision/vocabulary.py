@@ -1,15 +1,15 @@
 """
-Visual vocabulary: k-means centres of local descriptors, and the words of descriptors.
+Visual vocabulary: k-means centres of local descriptors, called words, and nearest-word search.
 
-Finding words rests on one product of matrices: |d - v|^2 = |d|^2 - 2 d.v + |v|^2, where |d|^2
-does not change which v is nearest. A vocabulary of many words is a tree of two levels (Nister and
-Stewenius, CVPR 2006): a descriptor is compared with the branches, and then with the words of the
-nearest branch, 2 sqrt(M) distances in place of M. It may miss the very nearest word where that
-belongs to the next branch, but equal patches get equal words, which is what counting words needs.
+The search is one matrix product: |d - v|^2 = |d|^2 - 2 d.v + |v|^2, where |d|^2 does not affect
+which word v is nearest. A vocabulary of many words is a tree of two levels (Nister and Stewenius,
+CVPR 2006): a descriptor is compared with the branches and then with the words of the nearest
+branch, about 2 sqrt(M) distances instead of M. The tree may miss the nearest word if that belongs
+to another branch, but equal patches get equal words, which suffices for counting words.
 
-Descriptors and words are multiples of about 1/2048 of their length. Their products are then exact
-in float32, whose numbers have 24 bits, in whatever order a processor sums them, so that every
-processor learns the same words from the same descriptors and finds the same words of them.
+Descriptors and words are multiples of about 1/2048 of their length. Their dot products are then
+exact in float32, which has 24 bits, in any order of summation, so that all processors learn the
+same words from the same descriptors and assign the same words to them.
 """
 
 from itertools import pairwise
@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
-_BLOCK = 1024  # descriptors per product, so that its result stays in the cache
+_DESCRIPTORS_PER_BLOCK = 1024  # so that the matrix product stays in the cache
 
 
 class Vocabulary:
-    """Visual words (words, d) by branch, centres (b, d) and numbers of words (b,) of branches."""
+    """Words (words, d) in the order of branches; centres (b, d) and word counts (b,) of these."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Vocabulary:
         self._leaves = np.split(words, ends[:-1])
 
     def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
-        """Index of the nearest word in the nearest branch: (k, d) float32 -> (k,)."""
+        """Return the index of the nearest word in the nearest branch: (k, d) float32 -> (k,)."""
         if self.branches is None:
             return nearest_words(descriptors, self.words)
         branch = nearest_words(descriptors, self.branches).astype(np.uint16)
-        order = np.argsort(branch, kind='stable')  # of small integers: a radix sort
+        order = np.argsort(branch, kind='stable')  # a radix sort, as the integers are small
         ends = np.cumsum(np.bincount(branch, minlength=len(self.branches))).tolist()
         gathered = descriptors[order]
         result = np.empty(len(descriptors), dtype=np.intp)
@@ -57,11 +57,11 @@ class Vocabulary:
 
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
-    """Index of the nearest word: (k, d) and (words, d) float32 -> (k,)."""
+    """Return the index of the nearest word: (k, d) and (words, d) float32 -> (k,)."""
     transposed = np.ascontiguousarray(vocabulary.T)
     offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
     result = np.empty(len(descriptors), dtype=np.intp)
-    for block in blocks(len(descriptors), _BLOCK):
+    for block in blocks(len(descriptors), _DESCRIPTORS_PER_BLOCK):
         score = descriptors[block] @ transposed
         score -= offset
         score.argmax(axis=1, out=result[block])
@@ -79,21 +79,21 @@ def learn_vocabulary(
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
-    Seeded by k-means++ on `rng`, then at most `iterations` of Lloyd's; the same generator and data
-    give the same vocabulary. `step`: words are multiples of it. `seeds_from`: (s, d) descriptors
-    that the seeds are taken from, in place of all. Raises VisionError when there are fewer
-    distinct descriptors than words.
+    The seeds are chosen by k-means++, then refined by at most `iterations` of Lloyd's algorithm.
+    `step`: words are rounded to multiples of it. `seeds_from`: (s, d) descriptors that the seeds
+    are chosen from, all by default. Raises VisionError if there are fewer distinct descriptors
+    than words.
     """
-    centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
+    centres = _kmeans_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
     assigned = np.full(len(descriptors), -1)
     for _ in range(iterations):
         before, assigned = assigned, nearest_words(descriptors, centres)
         sizes = np.bincount(assigned, minlength=words)
-        present = sizes > 0  # a word that lost all its patches stays where it is
+        present = sizes > 0  # a word without descriptors keeps its centre
         for axis, values in enumerate(descriptors.T):
             sums = np.bincount(assigned, values, minlength=words)
             centres[present, axis] = rounded(sums[present] / sizes[present], step)
-        # what the last patches to change their word would gain is 0.5%
+        # further iterations would lower the error by 0.5% only
         if np.mean(assigned != before) < 0.02:
             break
     return centres
@@ -102,19 +102,19 @@ def learn_vocabulary(
 def learn_tree(
     descriptors: Float32Array, words: int, rng: np.random.Generator, step: float = 2**-11
 ) -> Vocabulary:
-    """Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means."""
+    """Cluster descriptors (k, d) into sqrt(words) branches, and each branch into words."""
     distinct = _find_distinct(descriptors, words)
     count = math.isqrt(words)
-    sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
+    sample = rng.permutation(distinct)[: 256 * count]  # enough for so few centres
     branches = learn_vocabulary(descriptors[sample], count, rng, step)
-    found = nearest_words(descriptors, branches)
-    members = [descriptors[found == branch] for branch in range(count)]
+    nearest = nearest_words(descriptors, branches)
+    members = [descriptors[nearest == branch] for branch in range(count)]
     # a branch without descriptors keeps one word: its centre
-    different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
+    different = [descriptors[distinct[nearest[distinct] == branch]] for branch in range(count)]
     seeds = [own if len(own) else branches[[n]] for n, own in enumerate(different)]
     pairs = zip(members, branches, strict=True)
     spread = [((own - centre) ** 2).sum(dtype=np.float64) for own, centre in pairs]
-    sizes = _share_words(np.array(spread), words, np.array([len(own) for own in seeds]))
+    sizes = _allocate_words(np.array(spread), words, np.array([len(own) for own in seeds]))
     leaves = [
         learn_vocabulary(own, size, rng, step, start) if len(start) > size else start
         for own, start, size in zip(members, seeds, sizes, strict=True)
@@ -122,8 +122,8 @@ def learn_tree(
     return Vocabulary(np.concatenate(leaves), branches, sizes)
 
 
-def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
-    """k-means++ on a sample: twenty candidates per word spread the seeds as well as all would."""
+def _kmeans_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
+    """Choose seeds by k-means++ among 20 descriptors per word, as good as among all."""
     count = min(len(descriptors), 20 * words)
     sample = descriptors[rng.choice(len(descriptors), size=count, replace=False)]
     seeds = np.empty((words, descriptors.shape[1]), dtype=np.float32)
@@ -131,8 +131,8 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
     for index in range(words):
         weight = distance if index else np.ones(count)
         if not weight.any():
-            # too few distinct ones in the sample, as of blank walls
-            return _spread_seeds(descriptors[_find_distinct(descriptors, words)], words, rng)
+            # the sample has too few distinct descriptors, for example of blank walls
+            return _kmeans_seeds(descriptors[_find_distinct(descriptors, words)], words, rng)
         seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
         difference = sample - seeds[index]
         distance = np.minimum(distance, np.einsum('ij,ij->i', difference, difference))
@@ -140,7 +140,7 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
 
 
 def _find_distinct(descriptors: Float32Array, words: int) -> NDArray[np.intp]:
-    """Index of the first of each group of equal descriptors (k, d), at least as many as words."""
+    """Return the index of one of each group of equal descriptors; VisionError if too few."""
     distinct = np.asarray(np.unique(descriptors, axis=0, return_index=True)[1])
     if len(distinct) < words:
         raise VisionError(
@@ -150,14 +150,14 @@ def _find_distinct(descriptors: Float32Array, words: int) -> NDArray[np.intp]:
     return distinct
 
 
-def _share_words(
-    spread: NDArray[np.float64], words: int, most: NDArray[np.int64]
+def _allocate_words(
+    spread: NDArray[np.float64], words: int, limit: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Share words out by spread (b,), to each branch at least one and at most `most` (b,)."""
+    """Allocate words to branches by their spread (b,), to each at least 1 and at most `limit`."""
     rest = words - len(spread)
     wanted = 1 + np.floor(rest * spread / max(spread.sum(), np.finfo(float).tiny)).astype(np.int64)
-    sizes: NDArray[np.int64] = np.minimum(wanted, most)
+    sizes: NDArray[np.int64] = np.minimum(wanted, limit)
     while sizes.sum() < words:
-        # where a further word makes most of a difference; where there is none to be had, nowhere
-        sizes[np.argmax(np.where(sizes < most, spread / sizes, -1.0))] += 1
+        # add a word to the branch with the largest spread per word that is below its limit
+        sizes[np.argmax(np.where(sizes < limit, spread / sizes, -1.0))] += 1
     return sizes

@@ -24,7 +24,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
 from kbr_localization.localization.map.similarity import Centring, Indices, Similarity
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import evenly
+from kbr_localization.vision.preparation import select_evenly
 from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
@@ -280,7 +280,7 @@ class ImageModel:
         size = max(len(part), 1)
         if size > EXACT_IMAGES:
             # candidates, and others evenly spread
-            some = evenly(part, EXACT_IMAGES)
+            some = select_evenly(part, EXACT_IMAGES)
             part = np.union1d(np.intersect1d(part, seen.candidates), some)
         ridge = self._ridge * len(part) / size
         search, k_y = PoseSearch(self.kernel, self._search.z[part]), np.ones((len(part), 2))

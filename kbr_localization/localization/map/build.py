@@ -27,7 +27,7 @@ from kbr_localization.localization.motion import (
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_describer, VisionConfig
 from kbr_localization.vision.describer import missing_cameras
-from kbr_localization.vision.preparation import evenly, load, LoadableImage
+from kbr_localization.vision.preparation import load, LoadableImage, select_evenly
 from kbr_localization.workers import run_batches
 import numpy as np
 
@@ -90,7 +90,7 @@ def describe_runs(
         chosen = cover(posed['poses'], max_images, rng)
     frames = posed['frames'][chosen]
     if describer is None:
-        images = [frame.image for frame in evenly(frames, VOCABULARY_IMAGES)]
+        images = [frame.image for frame in select_evenly(frames, VOCABULARY_IMAGES)]
         describer = fit_describer(vision or VisionConfig(), images, rng, cameras)
     images = [frame.image for frame in frames]
     described = describe_images(describer, images, 'describing images', thumbnails=True)

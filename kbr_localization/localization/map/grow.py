@@ -10,7 +10,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.files import FileLock
 from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import evenly, scaled
+from kbr_localization.vision.preparation import resize_to_width, select_evenly
 import numpy as np
 
 GROWN_RUN = 'added while localizing'
@@ -32,7 +32,7 @@ class NewImage:
 
 def make_thumbnail(image: np.ndarray) -> bytes:
     """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
-    return bytes(cv2.imencode('.jpg', scaled(side_by_side(image), THUMBNAIL_WIDTH))[1])
+    return bytes(cv2.imencode('.jpg', resize_to_width(side_by_side(image), THUMBNAIL_WIDTH))[1])
 
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
@@ -85,7 +85,7 @@ def with_settings_of(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
     Raises MapError unless it is `base` with more images at its end. A run that is described again
     gives the same poses and other descriptors: a few are compared.
     """
-    n, rows = len(base), evenly(np.arange(len(base)), 50)
+    n, rows = len(base), select_evenly(np.arange(len(base)), 50)
     same = len(kernel_map) >= n and np.array_equal(kernel_map.poses[:n], base.poses)
     if not same or not np.array_equal(kernel_map.descriptors[rows], base.descriptors[rows]):
         raise MapError(

@@ -17,7 +17,7 @@ from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.similarity import Centring, GramDescriber, Similarity
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
-from kbr_localization.vision.describer import Compare, compare, missing_cameras
+from kbr_localization.vision.describer import Comparer, kernel_vectors, missing_cameras
 from kbr_localization.workers import batches
 import numpy as np
 from scipy.spatial import cKDTree
@@ -222,11 +222,11 @@ class KernelMap:
         return Centring(self.describer, self.descriptors, self.means)
 
     @functools.cached_property
-    def similarities(self) -> Compare:
+    def similarities(self) -> Comparer:
         """Kernel values (n,), not centred, of the map's images and a descriptor (d,)."""
         if self.is_large:
-            return functools.partial(compare, self.describer, self.descriptors)
-        return self.describer.prepared(self.descriptors)
+            return functools.partial(kernel_vectors, self.describer, self.descriptors)
+        return self.describer.comparer(self.descriptors)
 
     def compare(
         self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None

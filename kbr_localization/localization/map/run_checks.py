@@ -7,7 +7,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.tracks import LONG_PAUSE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.vision.preparation import evenly
+from kbr_localization.vision.preparation import select_evenly
 from kbr_localization.vision.turning import robust_line
 import numpy as np
 
@@ -91,7 +91,7 @@ def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
     """
     names, runs = kernel_map.run_names, {}
     for run in np.unique(kernel_map.run_index).tolist():
-        runs[run] = evenly(np.flatnonzero(kernel_map.run_index == run), 200)
+        runs[run] = select_evenly(np.flatnonzero(kernel_map.run_index == run), 200)
     for (one, first), (other, second) in itertools.combinations(runs.items(), 2):
         gram = kernel_map.centring.gram(first, second)
         best = gram.argmax(axis=1)

@@ -112,7 +112,7 @@ class Centring:
         # the standard error of the mean of 128 is 9% of the deviation of k
         evenly = np.linspace(0, n - 1, min(n, 128)).round()
         self.references = np.unique(evenly.astype(np.intp))
-        self.reference_values = describer.prepared(descriptors[self.references])
+        self.reference_values = describer.comparer(descriptors[self.references])
         self._means = np.full(n, np.nan)  # NaN: not computed yet
         found = self._means_of(self.references)
         self._squared_norm = float(found.mean())

@@ -30,9 +30,8 @@ from kbr_localization.localization.mapping.odometry_model import corrected_poses
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import tracked
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import Describer
-from kbr_localization.vision.preparation import evenly, LoadableImage
-from kbr_localization.vision.turning import Corners, find_corners, load_small, matched, View, WIDTH
+from kbr_localization.vision import Describer, turning
+from kbr_localization.vision.preparation import LoadableImage, select_evenly
 from kbr_localization.workers import blocks, run_batches
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +44,7 @@ MIN_LOOP = 10.0
 """Metres of travel within which images of one segment are neighbours, and no closure."""
 _STEPS = np.arange(-REACH, REACH + 1)
 _MIN_STEPS = 7  # steps of a sequence that both sides must have
-_NOISE = 0.5 / WIDTH  # of a matched point
+_NOISE = 0.5 / turning.WIDTH  # of a matched point
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
 _MIN_MATCHES = 25  # matches that agree
 
@@ -84,7 +83,7 @@ def find_closures(
     segment = trajectories.segment[anchors]
     own = np.flatnonzero(~trajectories.fixed[segment])
     values = np.empty((len(own), len(descriptors)), dtype=np.float32)
-    compare = describer.prepared(descriptors)
+    compare = describer.comparer(descriptors)
     for block in tracked('comparing images', blocks(len(own), 32)):
         values[block] = compare(descriptors[anchors[own[block]]]).T
     standard = _standardised(values)
@@ -223,24 +222,24 @@ def measure_closures(
     closures: Closures,
     parameters: FloatArray,
     images: Sequence[LoadableImage],
-    view: View,
+    view: turning.View,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Measure `relative` and `matched` of closures by images (n,) of that view."""
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     if not len(closures):
         return relative, seen
-    chosen = evenly(np.arange(len(closures)), 1500)
+    chosen = select_evenly(np.arange(len(closures)), 1500)
     beside = [_neighbours(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     shown = [images[int(image)] for image in needed]
-    detected: list[Corners] = run_batches('finding points', _all_corners, shown, 32)
-    corners = dict(zip(needed.tolist(), detected, strict=True))
+    detected: list[turning.Keypoints] = run_batches('finding points', _detect_all, shown, 32)
+    keypoints = dict(zip(needed.tolist(), detected, strict=True))
     poses = corrected_poses(trajectories, parameters)
     pairs = []
     for number, about in zip(chosen, beside, strict=True):
-        ours = corners[closures.first[number]]
+        ours = keypoints[closures.first[number]]
         ways = se2.between(poses[about], poses[closures.second[number]])
-        pairs.append(([corners[n] for n in about], ours, ways, relative[number]))
+        pairs.append(([keypoints[n] for n in about], ours, ways, relative[number]))
     found = run_batches('looking at closures', partial(_find_poses, view), pairs, 8)
     for number, pose in zip(chosen, found, strict=True):
         if pose is not None:
@@ -248,15 +247,15 @@ def measure_closures(
     return relative, seen
 
 
-def _find_poses(view: View, pairs: Sequence[tuple[Any, ...]]) -> list[FloatArray | None]:
+def _find_poses(view: turning.View, pairs: Sequence[tuple[Any, ...]]) -> list[FloatArray | None]:
     return [
-        find_pose([matched(other, ours) for other in others], ways, view, guess)
+        find_pose([turning.match_keypoints(other, ours) for other in others], ways, view, guess)
         for others, ours, ways, guess in pairs
     ]
 
 
 def find_pose(
-    matches: Sequence[FloatArray], ways: FloatArray, view: View, guess: FloatArray
+    matches: Sequence[FloatArray], ways: FloatArray, view: turning.View, guess: FloatArray
 ) -> FloatArray | None:
     """
     Find the pose (3,) of an image in the frame of another one, from a guess of it.
@@ -325,5 +324,5 @@ def _neighbours(trajectories: Trajectories, image: int) -> Indices:
     return np.asarray(found[found != image])
 
 
-def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
-    return [find_corners(load_small(image)) for image in images]
+def _detect_all(images: Sequence[LoadableImage]) -> list[turning.Keypoints]:
+    return [turning.detect_keypoints(turning.load_small(image)) for image in images]

@@ -28,17 +28,8 @@ from kbr_localization.localization.calibration import (
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision import turning
 from kbr_localization.vision.preparation import LoadableImage
-from kbr_localization.vision.turning import (
-    find_views,
-    Flow,
-    follow,
-    load_small,
-    robust_line,
-    turned,
-    Turns,
-    View,
-)
 from kbr_localization.workers import run_batches
 import numpy as np
 
@@ -125,7 +116,7 @@ class CorrectedOdometry:
     prior: Prior
     drift: float = 0.0
     share: float = 0.0
-    view: View | None = None
+    view: turning.View | None = None
 
     def summary(self, base: bool) -> list[str]:
         """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
@@ -152,7 +143,7 @@ class CorrectedOdometry:
 
 def track_points(
     datasets: Sequence[Dataset], described: KernelMap
-) -> tuple[list[LoadableImage], list[Flow]]:
+) -> tuple[list[LoadableImage], list[turning.Flow]]:
     """Find the images (n,) of a map of one camera, and follow points from each to the next."""
     images: list[LoadableImage] = []
     if described.cameras:
@@ -167,18 +158,20 @@ def track_points(
     return images, flows
 
 
-def follow_images(images: Sequence[LoadableImage]) -> list[Flow]:
+def follow_images(images: Sequence[LoadableImage]) -> list[turning.Flow]:
     """Follow points from each image to the next: n - 1 flows (k, 4), none of broken images."""
     return run_batches('following points', _follow_all, list(itertools.pairwise(images)), 64)
 
 
-def _follow_all(pairs: Sequence[tuple[LoadableImage, LoadableImage]]) -> list[Flow]:
-    pictures = [load_small(image) for image in (pairs[0][0], *(after for _, after in pairs))]
-    return [follow(first, second) for first, second in itertools.pairwise(pictures)]
+def _follow_all(pairs: Sequence[tuple[LoadableImage, LoadableImage]]) -> list[turning.Flow]:
+    pictures = [
+        turning.load_small(image) for image in (pairs[0][0], *(after for _, after in pairs))
+    ]
+    return [turning.follow(first, second) for first, second in itertools.pairwise(pictures)]
 
 
 def correct_headings(
-    odometry: FloatArray, run: Indices, points: Sequence[Flow]
+    odometry: FloatArray, run: Indices, points: Sequence[turning.Flow]
 ) -> CorrectedOdometry:
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
@@ -192,7 +185,7 @@ def correct_headings(
     inside, seen = np.flatnonzero(np.diff(run) == 0), _seen(points, steps, np.diff(run) != 0)
     if seen is None:
         return unknown
-    view, turns = seen[0], Turns._make(values[inside] for values in seen[1])
+    view, turns = seen[0], turning.Turns._make(values[inside] for values in seen[1])
     count = np.isfinite(turns.angle).sum()
     if count < 30:
         return unknown
@@ -215,30 +208,30 @@ def correct_headings(
 
 
 def _seen(
-    points: Sequence[Flow], steps: FloatArray, between_runs: np.ndarray
-) -> tuple[View, Turns] | None:
+    points: Sequence[turning.Flow], steps: FloatArray, between_runs: np.ndarray
+) -> tuple[turning.View, turning.Turns] | None:
     """Find the view, and the turns, unless the camera looks aside or sees other turns."""
     # a single image has no way to the next one of its run
     if not points or between_runs.all():
         return None
     moved = twists(steps)
     moved[between_runs] = np.nan
-    on_arcs, view = find_views(points, moved)
+    on_arcs, view = turning.find_views(points, moved)
     # the camera sees other turns than the odometry, or where the robot drives to is out of view
-    if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
+    if on_arcs.turn_mismatch > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
         return None
     # on arcs the focal length takes up what is wrong: the sum of all turns is the odometry's
-    return view, turned(points, moved, on_arcs)
+    return view, turning.estimate_turns(points, moved, on_arcs)
 
 
 def _fused(
-    steps: FloatArray, seen: Turns, law: FloatArray
+    steps: FloatArray, seen: turning.Turns, law: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float]:
     """Find turns (m,) by wheels and camera, variances (m,), the wheels' drift, its deviation."""
     metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
     # a robust line through the origin, with the prior of robots
-    slope, information = robust_line(metres[known, np.newaxis], differ[known])
+    slope, information = turning.robust_line(metres[known, np.newaxis], differ[known])
     of_line, usual = float(information[0, 0]), ROBOT_SD[DRIFT] ** -2
     drift, deviation = float(slope[0]) * of_line / (of_line + usual), (of_line + usual) ** -0.5
     differ -= drift * metres
@@ -250,7 +243,7 @@ def _fused(
     # a wheel has slipped, or the points are on something that moves
     outlying = np.abs(differ) > 5.0 * np.sqrt(law + camera)
     # the camera is right where many points agree, unless a fast turn took points for others
-    sure = (seen.agreeing >= 20) & (seen.share > 0.6) & (np.abs(steps[:, 2]) < 0.2)
+    sure = (seen.inliers >= 20) & (seen.inlier_ratio > 0.6) & (np.abs(steps[:, 2]) < 0.2)
     weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
     weight[~known] = 0.0
     turns = steps[:, 2] - drift * metres - np.where(known, weight * differ, 0.0)

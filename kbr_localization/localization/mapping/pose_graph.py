@@ -31,7 +31,7 @@ from kbr_localization.localization.mapping.odometry_model import (
 )
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision.preparation import evenly
+from kbr_localization.vision.preparation import select_evenly
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -248,7 +248,7 @@ class PoseGraph:
         poses, parameters, common = self._parts(x)
         free = np.flatnonzero(~self.trajectories.fixed_images)
         # between these images covariances are interpolated
-        sample = evenly(free, 250)
+        sample = select_evenly(free, 250)
         columns = (3 * sample[:, np.newaxis] + np.arange(3)).ravel()
         columns = np.append(columns, len(x) - SIZE + np.arange(SIZE))
         unit = np.zeros((len(x), len(columns)))
