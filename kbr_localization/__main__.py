@@ -1,4 +1,4 @@
-"""`python -m kbr_localization` is the same as `kbr`."""
+"""Run `kbr` by `python -m kbr_localization`."""
 
 from kbr_localization.cli import main
 

@@ -1,4 +1,4 @@
-"""Configuration as frozen dataclasses: the source of names, defaults, ranges, descriptions."""
+"""Configuration as frozen dataclasses that hold names, defaults, ranges and descriptions."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -20,21 +20,21 @@ def parameter(
     """
     Declare a dataclass field with its description and its allowed range or choices.
 
-    `low` and `high` are inclusive. `search`: the range in which `kbr tune` looks for the best
-    value, on a logarithmic scale.
+    `low` and `high` are inclusive. `search`: the range that `kbr tune` searches on a logarithmic
+    scale.
     """
     limits = {'low': low, 'high': high, 'search': search, 'choices': choices}
     return dataclasses.field(default=default, metadata={'description': description, **limits})
 
 
 def fields_of(config: Any) -> dict[str, dataclasses.Field[Any]]:
-    """Fields of a configuration, or of its class, that have a description, by name."""
+    """Return the fields with a description, by name, of a configuration or its class."""
     found = dataclasses.fields(config)
     return {field.name: field for field in found if 'description' in field.metadata}
 
 
 def allowed(field: dataclasses.Field[Any]) -> str:
-    """Say which values a parameter may have, as `[0, inf]` or `raw, compressed`, if not any."""
+    """Describe the allowed values as `[0, inf]` or `raw, compressed`; empty if unlimited."""
     low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
     unbounded = (low, high) == (-math.inf, math.inf)
     return ', '.join(choices) if choices or unbounded else f'[{low}, {high}]'
@@ -42,7 +42,7 @@ def allowed(field: dataclasses.Field[Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Base of dataclasses with fields by `parameter`; `prefix` stands before names for a user."""
+    """Base of dataclasses with fields from `parameter`; messages put `prefix` before names."""
 
     prefix: ClassVar[str] = ''
 
@@ -68,11 +68,11 @@ class Config:
             )
 
 
-Some = TypeVar('Some', bound=Config)
+ConfigT = TypeVar('ConfigT', bound=Config)
 
 
-def from_mapping(config_class: type[Some], values: Mapping[str, Any]) -> Some:
-    """Build a configuration from names and values; unknown names are refused."""
+def from_mapping(config_class: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
+    """Build a configuration from names and values; raises ConfigurationError."""
     known, prefix = fields_of(config_class), config_class.prefix
     for name in sorted(values.keys() - known):
         others = [prefix + other for other in known]
@@ -81,9 +81,9 @@ def from_mapping(config_class: type[Some], values: Mapping[str, Any]) -> Some:
 
 
 def unknown_parameter(name: str, known: Sequence[str]) -> str:
-    """Say that there is no such parameter, and which one of those known is like it."""
+    """Return an error message that suggests the known parameter with the most similar name."""
     if not known:
-        return f'unknown parameter {name!r}: there are none to be set'
+        return f'unknown parameter {name!r}: there are no parameters to set'
     without_prefix = {other.rpartition('.')[2]: other for other in known}
     close = difflib.get_close_matches(name.rpartition('.')[2], without_prefix, n=1)
     meant = f'did you mean {without_prefix[close[0]]!r}? ' if close else ''

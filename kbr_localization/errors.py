@@ -1,25 +1,25 @@
-"""The package's errors: each says what was wrong, expected and given, and what to do about it."""
+"""Exceptions whose messages give what was expected, what was given, and the remedy."""
 
 from kbr_localization.progress import printable
 
 
 class KbrError(Exception):
-    """Anything that a user can put right: bad input, a bad file, a bad parameter."""
+    """Base of errors that a user can fix: bad input, a bad file, a bad parameter."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
 
 
 class KernelError(KbrError, ValueError):
-    """An argument that the kernel mathematics cannot use."""
+    """An invalid argument of a kernel, rule or filter."""
 
 
 class VisionError(KbrError):
-    """An image or a vocabulary that cannot be described."""
+    """An image that cannot be described, or a descriptor that cannot be used."""
 
 
 class MissingModuleError(VisionError):
-    """A Python module that a descriptor needs and that is not installed."""
+    """A Python module that a descriptor needs is not installed."""
 
 
 class DatasetError(KbrError):
@@ -31,11 +31,11 @@ class MapError(KbrError):
 
 
 class LocalizationError(KbrError):
-    """A localizer used in a way that has no answer."""
+    """A localizer that cannot be built, updated or reset as requested."""
 
 
 class ConfigurationError(KbrError, ValueError):
-    """An unknown parameter or a value outside of its range."""
+    """An unknown parameter, or a value outside its range."""
 
 
 class EvaluationError(KbrError):
@@ -47,4 +47,4 @@ class RosError(KbrError):
 
 
 class WorkersError(KbrError):
-    """Parallel work that cannot be started, or whose processes were killed."""
+    """Parallel work that cannot start, or whose processes were killed."""

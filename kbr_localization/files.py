@@ -1,4 +1,4 @@
-"""Files that appear as a whole or not at all, and claims of those that grow."""
+"""Atomic writes, bounded reads and locks of files."""
 
 import codecs
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ import weakref
 
 
 def expanded(path: str | Path) -> Path:
-    """Expand `~`; the `~` of an unknown user stays."""
+    """Expand `~`, except that of an unknown user."""
     with suppress(RuntimeError):
         return Path(path).expanduser()
     return Path(path)
@@ -28,10 +28,11 @@ def expanded(path: str | Path) -> Path:
 @contextmanager
 def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     """
-    Give a path to write to, which takes the place of `path` when the block ends without an error.
+    Give a temporary path to write to, which replaces `path` if the block ends without an error.
 
-    After an error `path` is what it was. A device or a pipe is written directly. `sync`: a power
-    cut cannot leave an empty file. Raises OSError when the folder cannot be written.
+    After an error `path` is unchanged. A device or a pipe is written directly. `sync`: flush to
+    disk first, so that a power cut cannot leave an empty file. Raises OSError when the folder
+    cannot be written.
     """
     path = Path(path)
     if path.exists() and not path.is_file():
@@ -52,33 +53,33 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        # a full disk does not say whose file it was
+        # the error of a full disk has no file name
         error.filename = str(target)
         raise
 
 
 def temporary_path(target: Path) -> Path:
-    """Name a hidden file or folder near a file; remove what killed processes left a week ago."""
+    """Name a hidden file or folder next to a file; remove temporary files older than a week."""
     with suppress(OSError):
         for left in target.parent.glob('.*.kbr-*'):
             if left.stat().st_mtime < time.time() - 7 * 86_400:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-    # the suffix tells the format of a picture; names may have 255 bytes
+    # OpenCV chooses the image format by the suffix; names may have 255 bytes
     suffix = target.suffix[:16]
     return target.with_name(f'.{target.stem[:40]}.kbr-{secrets.token_hex(4)}{suffix}')
 
 
 def write_text(path: str | Path, text: str, sync: bool = False) -> None:
-    """Write a text file; raises OSError."""
+    """Write a text file as `new_file` does; raises OSError."""
     with new_file(path, sync) as part:
         part.write_text(text, encoding='utf-8')
 
 
 def json_text(value: Any, digits: int = 17, **layout: Any) -> str:
-    """JSON of arrays and numbers of so many significant digits; what is not finite is null."""
+    """Format as JSON: floats with `digits` significant digits, null for NaN and infinity."""
 
     def plain(value: Any) -> Any:
-        if hasattr(value, 'tolist'):  # of NumPy
+        if hasattr(value, 'tolist'):  # a NumPy array or number
             value = value.tolist()
         if isinstance(value, dict):
             return {key: plain(item) for key, item in value.items()}
@@ -92,8 +93,8 @@ def json_text(value: Any, digits: int = 17, **layout: Any) -> str:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """Read a file, no pipe or device, of at most `most` bytes; raises OSError."""
-    # without waiting for the writer of a pipe
+    """Read a file of at most `most` bytes; raises OSError, also for a pipe or device."""
+    # O_NONBLOCK: do not wait for the writer of a pipe
     with open(path, 'rb', opener=lambda p, flags: os.open(p, flags | os.O_NONBLOCK)) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -105,14 +106,14 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def read_text(path: str | Path, errors: str = 'strict', most: int = 1 << 28) -> str:
-    """Read a text file of UTF-8, or of UTF-16 with a byte order mark; raises as `read_file`."""
+    """Read a text file in UTF-8, or UTF-16 with a byte order mark; raises as `read_file`."""
     data = read_file(path, most)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode('utf-16' if wide else 'utf-8-sig', errors)
 
 
 def claim(file: BinaryIO | int, refusal: Exception) -> None:
-    """Keep other processes from claiming an open file until it is closed, or raise `refusal`."""
+    """Lock an open file until it is closed; raises `refusal` if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -121,10 +122,10 @@ def claim(file: BinaryIO | int, refusal: Exception) -> None:
 
 class FileLock:
     """
-    Claim of a file by a hidden lock file in its folder, as the file itself may be replaced.
+    Lock of a file, held by a hidden lock file in its folder, as the file itself may be replaced.
 
-    `release` ends it, and so does the system with the process. Raises BlockingIOError that names
-    the process that has it, and another OSError where the folder cannot be written.
+    `release` and the end of the process unlock it. Raises BlockingIOError that names the process
+    which holds the lock, and another OSError when the folder cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -139,7 +140,7 @@ class FileLock:
             self.release()
             raise
         except OSError:
-            pass  # not every file system can
-        with suppress(OSError):  # a full disk: it is claimed without a name
+            pass  # some file systems have no locks
+        with suppress(OSError):  # on a full disk the lock has no name
             os.ftruncate(handle, 0)
             os.write(handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())

@@ -1,4 +1,4 @@
-"""How `kbr` and the nodes start; the console scripts of the nodes."""
+"""Start `kbr` and the nodes: imports with short errors, and the console scripts of the nodes."""
 
 from functools import partial
 import gc
@@ -10,12 +10,12 @@ from kbr_localization.resources import describe_missing
 
 
 def start(program: str, module: str) -> int:
-    """Import a module and return the exit code of its `main`; 2 where another is missing."""
+    """Import a module and return the exit code of its `main`; 2 if a dependency is missing."""
     # Ctrl-C during the imports ends the process at once, without a traceback
-    is_listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_listening:  # not in the background of a shell script
+    handles_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handles_ctrl_c:  # false in the background of a shell script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # a tenth of the imports; what they make is there to stay
+    gc.disable()  # imports take 10% less time
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
@@ -25,7 +25,7 @@ def start(program: str, module: str) -> int:
         return 2
     finally:
         gc.enable()
-    if is_listening:
+    if handles_ctrl_c:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(main() or 0)
 

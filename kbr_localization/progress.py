@@ -1,4 +1,4 @@
-"""Progress of long work: reported from anywhere, shown for a block of the program."""
+"""Progress of long work: functions report it, the caller decides whether it is shown."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,25 +9,25 @@ import time
 from typing import Any
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, and of how much."""
+"""Called with the name of the work, the number of finished items and their total."""
 _shown: ContextVar[Progress | None] = ContextVar('progress', default=None)
 
 
 def printable(text: str) -> str:
-    """Escape what would move the cursor, colour the screen or turn the text round."""
+    """Escape characters that would move the cursor, colour the screen or reverse the text."""
     return ''.join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
 
 
 def report(what: str, done: int, total: int) -> None:
-    """Tell whoever shows progress what is done, how much of it, and of how much."""
+    """Report the number of finished items of named work, and their total."""
     if show := _shown.get():
         show(what, done, total)
 
 
 def tracked(what: str, items: Any) -> Iterator[Any]:
-    """Yield the items of a sequence, and report each one once the loop is done with it."""
+    """Yield the items of a sequence, and report each one after the loop has used it."""
     for done, item in enumerate(items, start=1):
         yield item
         report(what, done, len(items))
@@ -35,7 +35,7 @@ def tracked(what: str, items: Any) -> Iterator[Any]:
 
 @contextmanager
 def shown_by(show: Progress | None) -> Iterator[None]:
-    """Call `show` with the progress of the block; None shows nothing."""
+    """Call `show` with the progress that the block reports; None shows nothing."""
     token = _shown.set(show)
     try:
         yield
@@ -45,7 +45,7 @@ def shown_by(show: Progress | None) -> Iterator[None]:
 
 @contextmanager
 def terminal_progress() -> Iterator[None]:
-    """Show progress on stderr: bars on a terminal, else a line at the end and every 10 s."""
+    """Show progress on stderr: bars on a terminal, else a line every 10 s and at the end."""
     if not sys.stderr.isatty():
         last = -math.inf
 
@@ -58,7 +58,7 @@ def terminal_progress() -> Iterator[None]:
         with shown_by(show_lines):
             yield
         return
-    # a quarter of a second that a log need not pay
+    # importing rich takes 0.25 s, which a log does not need
     from rich import progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415

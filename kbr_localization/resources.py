@@ -1,4 +1,4 @@
-"""What is installed: files of the source tree, optional modules and remedies."""
+"""Find files of the source tree or installation; explain how to install optional modules."""
 
 from importlib import metadata
 import os
@@ -9,7 +9,7 @@ PACKAGE = 'kbr_localization'
 
 
 def describe_missing(module: str | None, what: str = 'this command') -> str:
-    """Say in one line how to install an optional module, or nothing of another one."""
+    """Explain in one line how to install an optional module; empty for other modules."""
     name, in_source = module or '', 'in the source folder of this package'
     if name == 'rclpy' or name.endswith(('_msgs', '_srvs', '_interfaces')):
         remedy = f"source the setup file of ROS 2, or `pip install '.[ros]'` {in_source}"
@@ -23,7 +23,7 @@ def describe_missing(module: str | None, what: str = 'this command') -> str:
 
 
 def shared_file(relative: str) -> Path | None:
-    """Find a file such as 'config/fastdds.xml' in the source tree or the installation, or None."""
+    """Return the path of a file such as 'config/fastdds.xml', or None if it is not installed."""
     package = Path(__file__).resolve().parent
     prefixes = [*package.parents, Path(sys.prefix)]
     candidates = [package.parent / relative]
@@ -32,8 +32,9 @@ def shared_file(relative: str) -> Path | None:
 
 
 def fast_dds_profile() -> dict[str, str]:
-    """Variable and path of the profile for raw images; empty where the environment names one."""
-    names = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')  # since 3, until 2
+    """Return {variable: path} of our profile for raw images; empty if a profile is set already."""
+    # of Fast DDS 3, and of version 2
+    names = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
     path = shared_file('config/fastdds.xml')
     if path is None or any(name in os.environ for name in names):
         return {}

@@ -1,7 +1,7 @@
 """
-Poses in the plane: float arrays whose last axis is x in metres, y in metres, heading in radians.
+Poses in the plane: float arrays whose last axis is x and y in metres, heading in radians.
 
-Every function broadcasts over leading axes, so one pose is (3,) and a trajectory is (n, 3).
+Functions broadcast over leading axes: one pose is (3,), a trajectory is (n, 3).
 """
 
 from kbr_localization.errors import KbrError
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 StampArray = NDArray[np.int64]
 MAX_HEADING_DIFF = 1.0
-"""Radians: poses whose headings differ by more are different places."""
+"""Poses whose headings differ by more, in radians, are different places."""
 
 
 def wrap_angle(angle: ArrayLike) -> FloatArray:
@@ -19,12 +19,12 @@ def wrap_angle(angle: ArrayLike) -> FloatArray:
     angle = np.asarray(angle, dtype=np.float64)
     turns = np.floor((angle + np.pi) * (0.5 / np.pi))
     wrapped = angle - 2.0 * np.pi * turns
-    # rounding may leave an angle just beyond either end, which is the same angle
+    # rounding may leave an angle just outside the interval
     return np.where(np.abs(wrapped) >= np.pi, -np.pi, wrapped)
 
 
 def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
-    """Compose poses: `increment`, given in the frame of `pose`, in the parent frame."""
+    """Return the pose in the parent frame of an `increment` given in the frame of `pose`."""
     a, b = np.asarray(pose, dtype=np.float64), np.asarray(increment, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
     result = np.empty(np.broadcast_shapes(a.shape, b.shape))
@@ -35,7 +35,6 @@ def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
 
 
 def inverse(pose: ArrayLike) -> FloatArray:
-    """Invert poses: the inverse of an increment leads back."""
     a = np.asarray(pose, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
     x, y = -cosine * a[..., 0] - sine * a[..., 1], sine * a[..., 0] - cosine * a[..., 1]
@@ -43,37 +42,37 @@ def inverse(pose: ArrayLike) -> FloatArray:
 
 
 def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
-    """Increment from `start` to `end` in the frame of `start`, which `compose` undoes."""
+    """Return the increment from `start` to `end` in the frame of `start`; see `compose`."""
     return compose(inverse(start), end)
 
 
 def steps(poses: FloatArray) -> FloatArray:
-    """Increments (n - 1, 3) from each of poses (n, 3) to the next one, which `chain` undoes."""
+    """Return the increments (n - 1, 3) between successive poses (n, 3); inverse of `chain`."""
     return between(poses[:-1], poses[1:])
 
 
 def difference(poses: FloatArray, others: FloatArray) -> FloatArray:
-    """Subtract the coordinates of other poses (..., 3), with the least turn between headings."""
+    """Subtract other poses (..., 3) by coordinate; differences of headings are wrapped."""
     apart = poses - others
     apart[..., 2] = wrap_angle(apart[..., 2])
     return apart
 
 
 def magnitude(increment: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the metres and radians (...) of increments (..., 3), as `between` gives them."""
+    """Return the lengths in metres and the absolute turns in radians of increments (..., 3)."""
     return np.hypot(increment[..., 0], increment[..., 1]), np.abs(increment[..., 2])
 
 
 def within(
     poses: FloatArray, pose: FloatArray, metres: float, radians: float = MAX_HEADING_DIFF
 ) -> NDArray[np.bool_]:
-    """Find poses (n, 3) at most so far from a pose (3,), with headings that differ by no more."""
+    """Return which poses (n, 3) are at most `metres` and `radians` from a pose (3,)."""
     x, y, turn = (poses - pose).T
     return np.asarray((np.hypot(x, y) <= metres) & (np.cos(turn) >= np.cos(radians)))
 
 
 def rotation(heading: ArrayLike) -> FloatArray:
-    """Matrices (..., 3, 3) that rotate errors of poses by headings (...)."""
+    """Return matrices (..., 3, 3) that rotate errors of poses by headings (...)."""
     angle = np.asarray(heading, dtype=np.float64)
     result = np.zeros((*angle.shape, 3, 3))
     result[..., 0, 0] = result[..., 1, 1] = np.cos(angle)
@@ -83,7 +82,7 @@ def rotation(heading: ArrayLike) -> FloatArray:
 
 
 def adjoint(pose: ArrayLike) -> FloatArray:
-    """Adjoints (..., 3, 3), which carry errors in the frame of `pose` to the parent frame."""
+    """Return adjoints (..., 3, 3), which map errors in the frame of `pose` to its parent frame."""
     a = np.asarray(pose, dtype=np.float64)
     result = rotation(a[..., 2])
     result[..., 0, 2], result[..., 1, 2] = a[..., 1], -a[..., 0]
@@ -91,7 +90,7 @@ def adjoint(pose: ArrayLike) -> FloatArray:
 
 
 def chain(origin: ArrayLike, increments: ArrayLike) -> FloatArray:
-    """Poses (m + 1, 3) along increments (m, 3) from an origin (3,) on."""
+    """Return the poses (m + 1, 3) that increments (m, 3) lead to from an origin (3,)."""
     start, steps = np.asarray(origin, dtype=np.float64), np.asarray(increments, dtype=np.float64)
     heading = start[2] + np.concatenate([[0.0], np.cumsum(steps[:, 2])])
     cosine, sine = np.cos(heading[:-1]), np.sin(heading[:-1])
@@ -108,7 +107,7 @@ def to_plane_and_circle(pose: ArrayLike) -> FloatArray:
 
 
 def from_plane_and_circle(embedded: ArrayLike) -> FloatArray:
-    """Project (x, y, cos, sin) back to poses; the last two need not have unit length."""
+    """Convert (x, y, cos, sin) to poses; (cos, sin) may have any length."""
     a = np.asarray(embedded, dtype=np.float64)
     return np.stack([a[..., 0], a[..., 1], np.arctan2(a[..., 3], a[..., 2])], axis=-1)
 
@@ -120,7 +119,7 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
         raise KbrError('cannot interpolate an empty trajectory: give at least one stamped pose')
     if np.any(query < stamps_ns[0]) or np.any(query > stamps_ns[-1]):
         raise KbrError(
-            f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside of the '
+            f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside the '
             f'trajectory, which spans [{stamps_ns[0] * 1e-9:.3f}, {stamps_ns[-1] * 1e-9:.3f}] s'
         )
     after = np.minimum(np.maximum(np.searchsorted(stamps_ns, query), 1), stamps_ns.size - 1)
@@ -133,6 +132,6 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
 
 
 def travelled(poses: FloatArray) -> FloatArray:
-    """Metres (n,) along a path (n, 3) since its first pose."""
+    """Return the distance in metres (n,) along a path (n, 3) since its first pose."""
     steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
     return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])

@@ -1,4 +1,4 @@
-"""Stamped poses that a localizer estimated over a run, and how stamps are read from text."""
+"""Stamped poses that a localizer estimated over a run, and stamps read from text."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -14,13 +14,13 @@ LATEST_S = 2**33
 @dataclass(frozen=True)
 class Trajectory:
     """
-    Stamped poses with what the localizer said about them.
+    Stamped poses of a run with their covariances and statuses.
 
-    `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. Each of the following is empty
-    where it is unknown. `covariances`: (n, 3, 3). `confidences`: (n,). `statuses`: n words,
-    `reasons`: the numbers behind each, by name. `updated`: (n,) bool. `seconds`: (n,) processor
-    time of each frame. `skipped`: frames left out, by reason. `last_error`: what was wrong with
-    the last image that could not be used.
+    `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. The other fields are empty
+    where unknown. `covariances`: (n, 3, 3). `confidences`: (n,). `statuses`: n words, `reasons`:
+    the numbers behind each, by name. `updated`: (n,) bool. `seconds`: (n,) processor time of each
+    frame. `skipped`: counts of frames left out, by reason. `last_error`: message of the last
+    image that could not be used.
     """
 
     stamps_ns: StampArray
@@ -39,12 +39,12 @@ class Trajectory:
 
 
 def parse_seconds(text: str) -> int:
-    """Nanoseconds of a text of seconds without rounding; raises ValueError for what is none."""
+    """Parse seconds as nanoseconds, without floats; raises ValueError."""
     try:
         seconds = Decimal(text)
     except InvalidOperation as error:
         raise ValueError(f'expected a time in seconds, got {text[:40]!r}') from error
-    # compare first: int() of a huge exponent would never end
+    # compare before int(), which would not end for a huge exponent
     if not (seconds.is_finite() and 0 <= seconds < LATEST_S):
         raise ValueError(f'expected a time in [0, {LATEST_S}) s, got {text[:40]!r}')
     return int(seconds.scaleb(9).to_integral_value())

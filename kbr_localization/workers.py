@@ -1,4 +1,4 @@
-"""Independent tasks, each on one thread: in this process, in several, or on a Dask cluster."""
+"""Independent tasks, one thread each: in this process, in several, or on a Dask cluster."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -20,18 +20,18 @@ from kbr_localization.progress import report, shown_by
 
 Work = Callable[[Any], Any]
 _workers: ContextVar[tuple[int, Any]] = ContextVar('workers', default=(1, None))
-"""Number of processes, and a client of a cluster or None."""
+"""Number of processes, and the client of a Dask cluster or None."""
 THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 
 
 def prefer_one_thread() -> None:
-    """Let small matrices use one thread, unless the environment says otherwise; before NumPy."""
+    """Set linear algebra to one thread if the environment does not; call before NumPy loads."""
     if not any(variable in os.environ for variable in THREAD_VARIABLES):
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, '1'))
 
 
 def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-    """Yield `work(task)` of each task in order; raises WorkersError, and what work does."""
+    """Yield `work(task)` of each task in order; raises WorkersError and the errors of `work`."""
     jobs, client = _workers.get()
     if client:
         yield from _on_cluster(client, work, tasks)
@@ -43,12 +43,13 @@ def run_tasks(work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 
 def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
     joblib = importlib.import_module('joblib')
-    warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)  # at Ctrl-C
+    # joblib warns of cancelled tasks at Ctrl-C
+    warnings.filterwarnings('ignore', r'\d+ tasks ', UserWarning)
     backend = {'inner_max_num_threads': 1, 'initargs': (os.getpid(),)}
     with joblib.parallel_config('loky', initializer=_exit_with_parent, **backend):
         parallel = joblib.Parallel(jobs, return_as='generator', batch_size=1)
-    # Ctrl-C is for this process alone: those that are started inherit that it is blocked, which
-    # the start of their resource tracker would undo
+    # only this process handles Ctrl-C: new processes inherit the blocked signal. Their resource
+    # tracker would unblock it when it starts, so start it first
     resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -65,7 +66,7 @@ def _in_processes(jobs: int, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 
 
 def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
-    """Do tasks on a cluster, again where a worker died."""
+    """Run tasks on a cluster; unlike the Dask backend of joblib, raise if workers keep dying."""
     shared = client.submit(lambda same: same, work, pure=False)  # sent to each worker once
     futures = [client.submit(_run_task, shared, task, pure=False) for task in tasks]
     try:
@@ -84,10 +85,10 @@ def _on_cluster(client: Any, work: Work, tasks: Sequence[Any]) -> Iterator[Any]:
 @contextmanager
 def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator[None]:
     """
-    Do tasks of the block in `jobs` processes (None: one per usable core), or on a Dask cluster.
+    Run the tasks of the block in `jobs` processes (None: one per usable core) or on a cluster.
 
-    Workers of a cluster need this package in the same version and must see the runs under the
-    same paths. Raises WorkersError where no scheduler answers.
+    Workers of a Dask cluster need the same version of this package and the runs under the same
+    paths. Raises WorkersError when no `scheduler` answers.
     """
     client: Any = nullcontext()
     if scheduler is not None:
@@ -111,9 +112,9 @@ def open_workers(jobs: int | None = 1, scheduler: str | None = None) -> Iterator
 
 def run_batches(what: str, work: Work, items: Any, largest: int) -> list[Any]:
     """
-    Do `work`, which makes a list of a part of items, for parts of all; report them as `what`.
+    Run `work` on batches of items and return its lists joined; report progress as `what`.
 
-    Parts have at most `largest` items, and so few that all workers end at about the same time.
+    Batches have at most `largest` items, and fewer to make all workers end at about the same time.
     """
     size = min(max(len(items) // (8 * _workers.get()[0]), 4), largest)
     found: list[Any] = []
@@ -124,18 +125,17 @@ def run_batches(what: str, work: Work, items: Any, largest: int) -> list[Any]:
 
 
 def blocks(count: int, size: int) -> list[slice]:
-    """Cut 0 .. count - 1 into parts of `size`; the last one may be shorter."""
+    """Cut the indices below `count` into slices of `size`; the last one may be shorter."""
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
 def batches(items: Any, size: int) -> list[Any]:
-    """Cut a sequence or an array into parts of `size`; the last one may be shorter."""
     return [items[block] for block in blocks(len(items), size)]
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let linear algebra and OpenCV use one thread."""
+    """Limit linear algebra and OpenCV to one thread."""
     cv2, limits = importlib.import_module('cv2'), nullcontext()
     if importlib.util.find_spec('threadpoolctl'):  # an optional package
         limits = importlib.import_module('threadpoolctl').threadpool_limits(1)
@@ -149,13 +149,12 @@ def one_thread() -> Iterator[None]:
 
 
 def _run_task(work: Work, task: Any) -> Any:
-    """Do a task on one thread without showing its own progress, wherever it is done."""
     with one_thread(), shown_by(None):
         return work(task)
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this process with its parent, however that ends."""
+    """End this process when its parent ends, even if that was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -6,7 +6,7 @@ import difflib
 import sys
 from typing import Any
 
-from kbr_localization.configuration import fields_of, from_mapping, Some
+from kbr_localization.configuration import ConfigT, fields_of, from_mapping
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import ChangeableConfig, InitialPose, NodeConfig
@@ -42,7 +42,7 @@ class ParameterNode(Node):
         return super().declare_parameters(namespace, typed, *rest, **named)
 
 
-def declare(node: Node, config_class: type[Some], changeable: Iterable[str] = ()) -> Some:
+def declare(node: Node, config_class: type[ConfigT], changeable: Iterable[str] = ()) -> ConfigT:
     """Declare the fields as parameters, read-only unless `changeable`; return their values."""
     use_sim_time = node.get_parameter('use_sim_time').value
     if not isinstance(use_sim_time, bool):  # rclpy only logs it
@@ -170,6 +170,6 @@ class Settings:
         return SetParametersResult(successful=True)
 
 
-def _changed(config: Some, changes: Iterable[Parameter[Any]]) -> Some:
+def _changed(config: ConfigT, changes: Iterable[Parameter[Any]]) -> ConfigT:
     values = {item.name: item.value for item in changes if item.name in fields_of(config)}
     return dataclasses.replace(config, **values)
