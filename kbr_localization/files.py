@@ -112,7 +112,7 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = 1 << 28) -> 
     return data.decode('utf-16' if wide else 'utf-8-sig', errors)
 
 
-def claim(file: BinaryIO | int, refusal: Exception) -> None:
+def lock_file(file: BinaryIO | int, refusal: Exception) -> None:
     """Lock an open file until it is closed; raises `refusal` if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,7 +135,7 @@ class FileLock:
         self.release = weakref.finalize(self, os.close, handle)
         holder = os.pread(handle, 200, 0).decode(errors='replace') or 'another process'
         try:
-            claim(handle, BlockingIOError(errno.EAGAIN, holder, str(path)))
+            lock_file(handle, BlockingIOError(errno.EAGAIN, holder, str(path)))
         except BlockingIOError:
             self.release()
             raise

@@ -246,8 +246,8 @@ def test_every_command_takes_traverses_and_says_what_was_made(tmp_path):
     assert_one_line(result, 'expected --spacing METRES', 'traverse.yaml')
     build, report = ('map', 'build', run, *FEW_WORDS, '--out', built), ('report', built, run)
     for command in (build, (*report, '--out', page)):
-        assert done(*command, '--spacing', 0.4).stderr.count('odometry made from the truth') == 1
-    assert 'odometry made from the truth' in page.read_text()
+        assert done(*command, '--spacing', 0.4).stderr.count('odometry made from') == 1
+    assert 'odometry made from' in page.read_text()
 
 
 IMAGES = images(shape=(64, 80))

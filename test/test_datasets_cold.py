@@ -126,7 +126,7 @@ def test_cameras_are_chosen_by_name(run_path):
 def test_what_is_no_run_is_told_with_what_would_be(tmp_path, run_path):
     with pytest.raises(DatasetError, match='no such'):
         open_dataset(tmp_path / 'nothing')
-    with pytest.raises(DatasetError, match=f'expected one of the runs in it, as {run_path}'):
+    with pytest.raises(DatasetError, match=f'expected one of the runs in it, such as {run_path}'):
         open_dataset(tmp_path)
     (tmp_path / 'empty').mkdir()
     with pytest.raises(DatasetError, match=r'is no run: expected a COLD run .* TUM RGB-D .* KIT'):
@@ -287,7 +287,7 @@ def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
 
 def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):
     first = record(tmp_path / 'run', 0, 2)
-    with pytest.raises(DatasetError, match='run is being recorded into: stop the other recorder'):
+    with pytest.raises(DatasetError, match='run is in use by another recorder: stop it'):
         ColdRecording(tmp_path / 'run')
     first.close()
     record(tmp_path / 'run', 2, 3, odometry=False)
@@ -319,10 +319,3 @@ def test_a_run_without_poses_is_built_from_its_odometry(tmp_path):
     assert len(run) == 4 and run.fixes is None
     with pytest.raises(MapError, match='without known poses build it by --poses odometry'):
         build_map([run])
-
-
-def test_odometry_in_the_names_of_images_is_no_known_pose_where_a_note_says_so(run_path):
-    """The recorder before the release wrote such runs."""
-    (run_path / 'kbr_notes.txt').write_text('its poses are unknown\n')
-    run = open_dataset(run_path)
-    assert len(run) == 8 and run.fixes is None and run.notes == ('its poses are unknown',)

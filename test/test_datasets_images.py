@@ -145,7 +145,7 @@ def test_yuv_keeps_the_brightness(encoding, luma):
     'fields, says',
     [
         (('nv12', 24, 32, 32, bytes(1536)), "'nv12' is not supported: expected one of mono8, "),
-        (('16UC1', 24, 32, 64, bytes(1536)), "'16UC1' is of measurements.*'mono16'"),
+        (('16UC1', 24, 32, 64, bytes(1536)), "'16UC1' holds measurements.*'mono16'"),
         (('mono16', 24, 32, 63, bytes(1536)), 'at least 64 bytes a row'),
         (('mono8', 24, 32, 32, bytes(700)), 'cut off'),
         (('mono8', 0, 32, 32, b''), '32x0'),

@@ -81,7 +81,7 @@ def test_poses_of_another_driver_are_left_out(strays):
     poses[strays] += [50.0, 0.0, 0.0]
     cleaned, (note,) = without_jumps(OdometryTrack(track.stamps_ns, poses))
     left_out = 2 * HALF - len(kept)
-    assert note == f'poses of the odometry that do not continue it, left out: {left_out}'
+    assert note == f'outliers of the odometry, left out: {left_out}'
     np.testing.assert_array_equal(cleaned.stamps_ns, track.stamps_ns[kept])
     np.testing.assert_allclose(cleaned.poses, track.poses[kept])
 

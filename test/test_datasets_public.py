@@ -54,7 +54,7 @@ def test_every_format_is_read_and_survives_conversion(tmp_path, name):
         stamps = START_S * 10**9 + np.arange(FRAMES) * (10**9 // RATE)
         np.testing.assert_array_equal([frame.stamp_ns for frame in run], stamps)
 
-    assert 'odometry made from the truth' in run.notes[0]
+    assert 'odometry made from the true poses' in run.notes[0]
     np.testing.assert_array_equal(run.odometry.poses, same.odometry.poses)
     assert np.abs(run.odometry.poses - other.odometry.poses).max() > 1e-3
     odometry = np.array([frame.odometry for frame in run])

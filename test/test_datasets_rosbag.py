@@ -99,18 +99,12 @@ def test_bags_of_ros_1_are_read_like_others(tmp_path, compression):
         open_dataset(path)
 
 
-BOMB = f'a: &a [{"x," * 20_000}]\n' + ''.join(
-    f'{name}: &{name} [{f"*{before}," * 8}]\n' for before, name in zip('abcd', 'bcde', strict=True)
-)
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ('change', 'why'),
     [
         (lambda _: 'rosbag2_bagfile_information: {version: 99}', ''),
-        (lambda whole: BOMB + whole.replace("_format: ''", '_format: *e'), 'at most 300,000'),
-        (lambda whole: f'{whole}more: [{"{}," * 300_000}]', 'at most 300,000'),
+        (lambda whole: f'{whole}more: [{"{}," * 1_500_000}]', 'at most 4194304'),
     ],
 )
 def test_metadata_that_cannot_be_read_is_refused_in_one_line(cold, tmp_path, change, why):

@@ -44,5 +44,5 @@ def test_compressed_depth_is_refused_as_raw_depth_is():
     data = array.array('B', cv2.imencode('.png', np.full((8, 8), 3000, np.uint16))[1].tobytes())
     depth = MessageImage(CompressedImage(format='16UC1; png compressed ', data=data))
     for read in (depth, lambda: depth.encoded(95)):
-        with pytest.raises(DatasetError, match="'16UC1' is of measurements, as depth"):
+        with pytest.raises(DatasetError, match="'16UC1' holds measurements such as depth"):
             read()

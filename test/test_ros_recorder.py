@@ -31,7 +31,7 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     recorded.seconds = 0.4
     recorded.drive_on(8)
     robot.hears('images recorded', ': recording')
-    with pytest.raises(DatasetError, match='is being recorded into: stop the other recorder'):
+    with pytest.raises(DatasetError, match='is in use by another recorder: stop it'):
         ColdRecording(recorded.out)
     first.stop(signal.SIGKILL)
     before = len(open_dataset(recorded.out))

@@ -1,4 +1,4 @@
-"""Write a run as a rosbag2 that `ros2 bag play` can replay."""
+"""Write a run as a rosbag2, for `ros2 bag play`."""
 
 import functools
 import math
@@ -6,13 +6,8 @@ from pathlib import Path
 import sqlite3
 from typing import Any
 
-from kbr_localization.datasets.bag_reader import (
-    COMPRESSED,
-    is_odometry_frame,
-    ODOMETRY,
-    POSE_WITH_COVARIANCE,
-    TYPESTORE,
-)
+from kbr_localization.datasets import bag_reader
+from kbr_localization.datasets.bag_reader import is_odometry_frame, TYPESTORE
 from kbr_localization.datasets.frame import Dataset, Skipped
 from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import sources_of
@@ -29,25 +24,23 @@ MAP_FRAME, ODOMETRY_FRAME, BASE_FRAME, CAMERA_FRAME = 'map', 'odom', 'base_footp
 
 def write_bag(dataset: Dataset, out: Path | str, storage: str = 'mcap') -> dict[str, int]:
     """
-    Write a run as a rosbag2 folder, as a whole or not at all.
+    Write a run as a rosbag2 folder, which appears only when it is complete.
 
-    Topics: `/image/compressed` (JPEG or PNG bytes of the run are copied), with several cameras
-    `/<camera>/image/compressed`, `/odom` at full rate, `/reference_pose` where known. Messages are
-    recorded at their stamps. Images that cannot be read are left out; returns their number by
-    reason. `storage`: one of STORAGES. Raises DatasetError when `out` exists, and when no image
-    can be read.
+    Topics: `/image/compressed` (a copy of the JPEG or PNG bytes), with several cameras
+    `/<camera>/image/compressed`, `/odom` at full rate, `/reference_pose` where known. The time of
+    recording of a message is its stamp. `storage`: one of STORAGES. Returns the number of images
+    that could not be read, by reason. Raises DatasetError when `out` exists, and when no image can
+    be read.
     """
     skipped = Skipped()
     try:
         with new_folder(out) as folder:
-            # rosbags makes the folder itself
-            folder.rmdir()
-            # the newest version that every distribution from Humble on can read
+            folder.rmdir()  # rosbags refuses an existing folder
+            # version 8 is the newest that every distribution since Humble can read
             with Writer(folder, version=8, storage_plugin=STORAGES[storage]) as writer:
                 _write_messages(writer, dataset, skipped)
             write_notes(folder, dataset.notes)
-    # of a full disk
-    except sqlite3.Error as error:
+    except sqlite3.Error as error:  # a full disk
         raise DatasetError(f'cannot write {out}: {error}') from error
     return skipped
 
@@ -66,10 +59,10 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
 
     def write_odometry(part: slice) -> None:
         for stamp_ns, pose in zip(track.stamps_ns[part].tolist(), track.poses[part], strict=True):
-            posed = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
-            write('/odom', ODOMETRY, stamp_ns, ODOMETRY_FRAME, **posed)
+            fields = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
+            write('/odom', bag_reader.ODOMETRY, stamp_ns, ODOMETRY_FRAME, **fields)
 
-    # readers take no reference poses in a frame of odometry, as somebody may have chosen
+    # readers ignore reference poses in an odometry frame, which a user may have chosen
     named = dataset.reference_frame
     map_frame = named if named and not is_odometry_frame(named, ODOMETRY_FRAME) else MAP_FRAME
     topics = [f'/{camera}/image/compressed' for camera in dataset.cameras]
@@ -86,20 +79,20 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
                 count_broken_image(skipped, frame.name, error)
                 continue
             if data:
-                kind = 'png' if data.startswith(b'\x89PNG') else 'jpeg'
-                sent = {'format': kind, 'data': np.frombuffer(data, np.uint8)}
-                write(topic, COMPRESSED, frame.stamp_ns, CAMERA_FRAME, **sent)
+                encoding = 'png' if data.startswith(b'\x89PNG') else 'jpeg'
+                fields = {'format': encoding, 'data': np.frombuffer(data, np.uint8)}
+                write(topic, bag_reader.COMPRESSED, frame.stamp_ns, CAMERA_FRAME, **fields)
                 images += 1
         if images > before and frame.reference is not None:
-            posed = {'pose': _with_covariance(frame.reference, 1e-6)}
-            write('/reference_pose', POSE_WITH_COVARIANCE, frame.stamp_ns, map_frame, **posed)
+            kind, pose = bag_reader.POSE_WITH_COVARIANCE, _with_covariance(frame.reference, 1e-6)
+            write('/reference_pose', kind, frame.stamp_ns, map_frame, pose=pose)
     write_odometry(slice(done, None))
     if images == 0:
         raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
 
 
 def make_message(type_name: str, fields: dict[str, Any]) -> Any:
-    """Build a message from nested fields; those that are not given are zero."""
+    """Build a message from nested fields; missing fields are zero."""
     values = dict(fields)
     definition: Any = TYPESTORE.fielddefs[type_name]
     for name, (kind, description) in definition[1]:
@@ -114,9 +107,8 @@ def make_message(type_name: str, fields: dict[str, Any]) -> Any:
 
 def _with_covariance(pose: FloatArray, variance: float) -> dict[str, Any]:
     x, y, heading = pose.tolist()
-    # x, y and yaw of the row-major 6x6 matrix
     covariance = np.zeros(36)
-    covariance[[0, 7, 35]] = variance
+    covariance[[0, 7, 35]] = variance  # x, y and yaw in the row-major 6x6 matrix
     orientation = {'z': math.sin(heading / 2), 'w': math.cos(heading / 2)}
     return {
         'pose': {'position': {'x': x, 'y': y}, 'orientation': orientation},

@@ -1,4 +1,4 @@
-"""Runs in the format of COLD (Pronobis and Caputo, IJRR 2009): read, written, recorded."""
+"""Read, write and record runs in the format of COLD (Pronobis and Caputo, IJRR 2009)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,37 +10,30 @@ from pathlib import Path
 import re
 import weakref
 
+from kbr_localization.datasets import run_folder
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import encoded_bytes, image_files, ImageFile
-from kbr_localization.datasets.run_folder import (
-    count_broken_image,
-    new_folder,
-    NOTES,
-    read_notes,
-    WITHOUT_POSES,
-    write_notes,
-)
 from kbr_localization.datasets.tables import MAX_COORDINATE, read_table, read_track
 from kbr_localization.datasets.tracks import make_run, make_track, refuse_repeated_times
 from kbr_localization.errors import DatasetError
-from kbr_localization.files import claim
+from kbr_localization.files import lock_file
 from kbr_localization.se2 import FloatArray, wrap_angle
 from kbr_localization.trajectory import parse_seconds
 import numpy as np
 
 CAMERA_FOLDERS = ('std_cam', 'omni_cam')
 CAMERA_SUFFIX = '_cam'
-"""Ending of the folders of other cameras, too."""
+"""End of the folder name of any camera."""
 PLACES_FILE = Path('localization', 'places.lst')
 POSES_FILE = Path('localization', 'poses.tum')
-"""Known poses of a recorded run, whose images have none in their names."""
+"""Known poses of a recorded run; image names hold those of COLD."""
 ODOMETRY_FILE = Path('odom_scans', 'odom.tdf')
 RENDERING_FILE = 'robot.json'
-"""File of a rendered run: its robot, light, route and building."""
+"""Robot, light, route and building of a rendered run."""
 PART_SUFFIX = '.part'
-"""Ending of an image that is being written."""
+"""End of the name of an incomplete image."""
 MAX_WAITING_LINES = 100_000
-"""Lines of one file that wait for room on the disk: odometry of an hour."""
+"""Lines kept in memory for each file while the disk is full; more are dropped."""
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
 _IMAGE_NAME = re.compile(
@@ -50,7 +43,7 @@ _IMAGE_NAME = re.compile(
 
 
 def parse_image_name(name: str) -> tuple[int, FloatArray | None]:
-    """Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`, pose (3,) or not; raises ValueError."""
+    """Parse `t<sec>.<usec>[_x<m>_y<m>_a<rad>].jpeg` as stamp in ns and pose; raises ValueError."""
     match = _IMAGE_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
@@ -60,7 +53,7 @@ def parse_image_name(name: str) -> tuple[int, FloatArray | None]:
 
 
 def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
-    """Name an image as COLD does: microseconds, metres and radians with seven decimals."""
+    """Format the name of an image as in COLD: microseconds; metres, radians with 7 decimals."""
     stamp = f't{stamp_ns // 10**9}.{stamp_ns % 10**9 // 1000:06d}'
     if reference is None:
         return f'{stamp}.jpeg'
@@ -69,7 +62,7 @@ def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
 
 
 def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
-    """Parse a line of odom.tdf, its microseconds not padded with zeros; raises ValueError."""
+    """Parse a line of odom.tdf, whose microseconds have no leading zeros; raises ValueError."""
     try:
         if len(words) != 14:
             raise ValueError
@@ -84,16 +77,14 @@ def parse_odometry(words: Sequence[str]) -> tuple[int, FloatArray]:
 
 
 def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
-    """Write one line of odom.tdf, with its end."""
     x, y, theta = pose
     seconds, microseconds = stamp_ns // 10**9, stamp_ns % 10**9 // 1000
-    # six decimals of anything up to 2 pi stay below 2 pi
-    turned = theta % (2 * math.pi)
-    return f'0 0 0 {seconds} {microseconds} 2 0 6 {x:.6f} {y:.6f} 0.000000 {turned:.6f} 0 0\n'
+    angle = theta % (2 * math.pi)
+    return f'0 0 0 {seconds} {microseconds} 2 0 6 {x:.6f} {y:.6f} 0.000000 {angle:.6f} 0 0\n'
 
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
-    # a comparison with NaN is false
+    # NaN fails every comparison
     if not (
         abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE and abs(angle) <= MAX_COORDINATE
     ):
@@ -102,21 +93,23 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
 
 
 def read_cold(folder: Path) -> Dataset:
-    """Read a run of COLD of the folder of one camera; raises DatasetError if nothing is left."""
+    """Read a run from the folder of one camera; raises DatasetError if no image can be used."""
     path, skipped = folder.parent, Skipped()
     places, poses = path / PLACES_FILE, path / POSES_FILE
     if not any(folder.iterdir()) and places.is_file() and not places.stat().st_size:
         raise DatasetError(
-            f'no image was recorded in {path}: each needs odometry of its time; the log of the '
-            'recorder says what did not come'
+            f'no image was recorded in {path}: each needs odometry of the same time; the log of '
+            'the recorder says which input was missing'
         )
     if not (path / ODOMETRY_FILE).is_file():
         raise DatasetError(f'no odometry in {path}: expected the file {ODOMETRY_FILE}')
     samples = [line for line in read_table(path / ODOMETRY_FILE, parse_odometry, skipped) if line]
-    # identical stamps do no harm
-    stamps = list(dict.fromkeys(stamp for stamp, _ in samples))
+    stamps = list(dict.fromkeys(stamp for stamp, _ in samples))  # equal stamps are allowed
     refuse_repeated_times(f'{path / ODOMETRY_FILE}: the times', stamps)
-    odometry, notes = make_track(samples, skipped, f'in {ODOMETRY_FILE.name}'), read_notes(path)
+    odometry, notes = (
+        make_track(samples, skipped, f'in {ODOMETRY_FILE.name}'),
+        run_folder.read_notes(path),
+    )
     images = list[Frame]()
     for file in image_files(folder):
         try:
@@ -124,7 +117,6 @@ def read_cold(folder: Path) -> Dataset:
         except ValueError as error:
             skipped.add('bad image name', error)
             continue
-        pose = None if WITHOUT_POSES in notes else pose
         images.append(Frame(stamp_ns, ImageFile(file), reference=pose, name=file.name))
     if not images:
         raise DatasetError(
@@ -144,15 +136,14 @@ def write_cold_run(
     quality: int = 95,
 ) -> dict[str, int]:
     """
-    Write a run in COLD's format, as a whole or not at all.
+    Write a run in the format of COLD, which appears only when it is complete.
 
-    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG of a `quality`;
-    those that cannot be read are left out. Stamps are cut to microseconds, as the format has them.
-    Returns what is left out, by reason. Raises DatasetError when `path` exists, when no image can
-    be read, or when there is no frame.
+    JPEG and PNG files are copied, other images are encoded as JPEG of a `quality`. Stamps are
+    truncated to microseconds. Returns counts of what is left out, by reason. Raises DatasetError
+    when `path` exists, and when there is no frame or no image can be read.
     """
     skipped, last = Skipped(), 'give at least one'
-    with new_folder(path) as folder:
+    with run_folder.new_folder(path) as folder:
         recording = ColdRecording(folder)
         for frame in frames:
             name = format_image_name(frame.stamp_ns, frame.reference)
@@ -162,7 +153,7 @@ def write_cold_run(
                 data = encoded_bytes(frame.image, frame.name or name, quality)
             except DatasetError as error:
                 last = str(error)
-                count_broken_image(skipped, name, error)
+                run_folder.count_broken_image(skipped, name, error)
                 continue
             recording.append_image(frame.stamp_ns, [data], pose=frame.reference)
         if not recording.count:
@@ -171,20 +162,19 @@ def write_cold_run(
         lines = map(format_odometry, track.stamps_ns.tolist(), track.poses)
         recording.add(ODOMETRY_FILE, ''.join(lines))
         recording.close()
-        write_notes(folder, notes)
+        run_folder.write_notes(folder, notes)
         return read_cold(folder / CAMERA_FOLDERS[0]).skipped | skipped
 
 
 class ColdRecording:
     """
-    Append images, odometry and known poses to a run folder, new or existing, of some cameras.
+    Append images, odometry and known poses to a new or existing run folder of some cameras.
 
-    An image appears under its name when it is complete, its line of places.lst after it; whoever
-    kills the process loses at most the image being written, and lines that wait for `write`. What
-    a full disk cuts off is taken back, and waits for the next one. `count`: images of the run.
-    `last_image_ns`, `last_odometry_ns`: their latest stamps, 0 without any. Raises DatasetError
-    when the folder holds something else, cannot be written, or is recorded into by another
-    process.
+    If the process is killed, the image being written and the lines that wait for `write` are lost.
+    If the disk is full, incomplete data are removed, and lines wait for the next `write`. `count`:
+    images of the run. `last_image_ns`, `last_odometry_ns`: latest stamps, 0 if there is none.
+    Raises DatasetError when the folder holds something else, cannot be written, or is in use by
+    another recorder.
     """
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
@@ -198,7 +188,7 @@ class ColdRecording:
         places, odometry = self.path / PLACES_FILE, self.path / ODOMETRY_FILE
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        own = {PLACES_FILE.parts[0], ODOMETRY_FILE.parts[0], NOTES, RENDERING_FILE}
+        own = {PLACES_FILE.parts[0], ODOMETRY_FILE.parts[0], run_folder.NOTES, RENDERING_FILE}
         with self._as_dataset_errors():
             found = sorted(self.path.iterdir()) if self.path.is_dir() else []
             others = [file for file in found if file.name not in own]
@@ -206,15 +196,15 @@ class ColdRecording:
             if held and set(held) != set(self.cameras):
                 raise DatasetError(
                     f'{self.path} holds {", ".join(map(repr, held))}: give a new folder, or a run '
-                    f'that holds only {", ".join(self.cameras)} to go on with'
+                    f'that holds only {", ".join(self.cameras)} to continue'
                 )
             folders = [self.path / camera for camera in self.cameras]
             for folder in (*folders, places.parent, odometry.parent):
                 folder.mkdir(parents=True, exist_ok=True)
-            claimed = places.open('ab')
-            self._release = weakref.finalize(self, claimed.close)
-            taken = f'{self.path} is being recorded into: stop the other recorder, or give'
-            claim(claimed, DatasetError(f'{taken} another folder'))
+            locked = places.open('ab')
+            self._release = weakref.finalize(self, locked.close)
+            in_use = f'{self.path} is in use by another recorder: stop it, or give another folder'
+            lock_file(locked, DatasetError(in_use))
             for table in self._lines:
                 _remove_unfinished_line(self.path / table)
             for unfinished in itertools.chain(
@@ -231,7 +221,7 @@ class ColdRecording:
         self.last_odometry_ns = max((line[0] for line in lines if line is not None), default=0)
 
     def add(self, table: Path, line: str) -> None:
-        """Let a line be written, unless a full disk keeps too many waiting."""
+        """Add a line of a file for the next `write`; drop it if too many wait for a full disk."""
         if len(self._lines[table]) < MAX_WAITING_LINES:
             self._lines[table].append(line)
 
@@ -243,9 +233,9 @@ class ColdRecording:
         pose: FloatArray | None = None,
     ) -> None:
         """
-        Write the lines that wait and an image: JPEG or PNG bytes, one for each camera.
+        Write the waiting lines and JPEG or PNG bytes of each camera; raises DatasetError.
 
-        A pose (3,) becomes part of its name. Raises DatasetError.
+        `label`: class of the place. `pose`: (3,), becomes part of the name.
         """
         self.write()
         name = format_image_name(stamp_ns, pose)
@@ -261,16 +251,16 @@ class ColdRecording:
         self.add(PLACES_FILE, f'{name} {"_".join(label.split()) or "unknown"}\n')
 
     def write(self) -> None:
-        """Write the lines that wait, of each file all or none; raises DatasetError."""
+        """Write the waiting lines, of each file all or none; raises DatasetError."""
         for table, lines in self._lines.items():
-            count = len(lines)  # another thread may add some
+            count = len(lines)  # another thread may add more meanwhile
             if count:
                 with self._as_dataset_errors():
                     _append(self.path / table, ''.join(lines[:count]))
                 del lines[:count]
 
     def close(self) -> None:
-        """Write what waits and let others record into the folder; raises DatasetError."""
+        """Write the waiting lines and unlock the folder; raises DatasetError."""
         try:
             self.write()
         finally:
@@ -293,7 +283,7 @@ class ColdRecording:
 
 
 def _append(path: Path, text: str) -> None:
-    """Write all of a text at the end of a file, or nothing of it."""
+    """Append a text to a file; after an error the file is unchanged."""
     end = path.stat().st_size if path.exists() else 0
     try:
         with path.open('ab') as file:
@@ -305,7 +295,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _remove_unfinished_line(path: Path) -> None:
-    """Remove a last line that a kill or a power cut left without its end."""
+    """Remove an incomplete last line, as a power cut leaves it."""
     if path.is_file():
         content = path.read_bytes()
         if not content.endswith(b'\n'):

@@ -1,6 +1,4 @@
-"""A run: frames, the odometry along them, and what was left out."""
-
-from __future__ import annotations
+"""A run: frames, odometry, and counts of what was left out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +15,10 @@ class Frame:
     """
     One image of a run with the poses at its stamp.
 
-    `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or a
-    function that loads it; with several cameras the function gives a `MultiImage`. `odometry`:
-    (3,) pose of the base in the odometry frame at that stamp, NaN until `make_run`. `reference`:
-    (3,) ground-truth pose of the base in the map frame, or None. `name`: used in messages.
+    `image`: (height, width) or (height, width, 3) BGR uint8, or a function that loads it, with
+    several cameras a `MultiImage`. `odometry`: (3,) pose of the base in the odometry frame, NaN
+    until `make_run`. `reference`: (3,) known pose of the base in the map frame, or None. `name`:
+    used in messages.
     """
 
     stamp_ns: int
@@ -30,31 +28,31 @@ class Frame:
     name: str = ''
 
     def load_image(self) -> Image:
-        """Return the image; raises DatasetError when a lazy image cannot be read."""
+        """Return the image, loaded if need be; raises DatasetError."""
         return self.image() if callable(self.image) else self.image
 
 
 @dataclass(frozen=True)
 class OdometryTrack:
     """
-    The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3).
+    Odometry at full rate, or other poses: `stamps_ns` (m,) increasing, `poses` (m, 3).
 
-    `resets_ns`: stamps at which it restarted and was continued without motion. `recorded`: the
-    track as it was recorded, where jumps were removed from it; copies of a run keep this one.
+    `resets_ns`: stamps of jumps that were removed. `recorded`: the track with its jumps, which
+    copies of the run contain, or None if it has none.
     """
 
     stamps_ns: se2.StampArray
     poses: se2.FloatArray
     resets_ns: tuple[int, ...] = ()
-    recorded: OdometryTrack | None = field(default=None, repr=False)
+    recorded: 'OdometryTrack | None' = field(default=None, repr=False)
 
     def at(self, stamp_ns: int | se2.StampArray) -> se2.FloatArray:
-        """Pose (3,) at a stamp, (n, 3) at stamps (n,); raises KbrError outside of them."""
+        """Interpolate the pose (3,) at a stamp or (n, 3) at stamps; raises KbrError outside."""
         return se2.interpolate(self.stamps_ns, self.poses, stamp_ns)
 
 
 class Skipped(dict[str, int]):
-    """Lines, messages and images that were left out of a run, counted by reason."""
+    """Counts of lines, messages and images left out of a run, by reason."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,14 +73,14 @@ class Skipped(dict[str, int]):
 @dataclass(eq=False, repr=False)
 class Dataset:
     """
-    A run: its frames in order of time, and the odometry at full rate.
+    A run: its frames by time, and the odometry at full rate.
 
-    `skipped` counts what was left out, by reason; lazy images that turn out broken are counted by
-    whoever loads them. A class that inherits from this may make its frames when they are asked
-    for. `notes`: lines for the user, such as that the odometry is synthetic. `sources`, `others`:
-    the topics that were read, and those that were not. `cameras`: their names where there are
-    several. `reference_frame`: frame id of the reference poses, empty where unknown.
-    `lateness_s`: seconds from the stamp of each image to its recording, empty where unknown.
+    `skipped`: counts of what was left out, by reason; the caller counts images that fail to load.
+    `notes`: lines for the user, as that the odometry is synthetic. `sources`, `others`: topics
+    that were read, and that could have been. `cameras`: their names if there are several.
+    `reference_frame`: frame id of the reference poses, empty if unknown. `lateness_s`: seconds
+    from the stamp of each image to its recording, empty if unknown. A subclass may generate
+    frames on demand.
     """
 
     name: str
@@ -99,15 +97,16 @@ class Dataset:
 
     @property
     def stamps_ns(self) -> se2.StampArray:
-        """Stamps (n,) of the frames."""
         return np.array([frame.stamp_ns for frame in self], dtype=np.int64)
 
     @property
     def fixes(self) -> OdometryTrack | None:
         """Known poses at their own stamps: `reference`, else those of the frames, or None."""
-        known = [] if self.reference else [f for f in self if f.reference is not None]
-        if not known:
+        if self.reference is not None:
             return self.reference
+        known = [frame for frame in self if frame.reference is not None]
+        if not known:
+            return None
         stamps = np.array([frame.stamp_ns for frame in known], dtype=np.int64)
         return OdometryTrack(stamps, np.array([frame.reference for frame in known]))
 

@@ -1,4 +1,4 @@
-"""Images of files and messages: encoded or raw bytes to arrays and back, of bounded size."""
+"""Decode and encode images of files and messages, with a limit of pixels and bytes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
 MAX_PIXELS = 1 << 25
-"""Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
+"""An 8K panorama of 8192 x 4096; decoding takes up to 0.3 GB."""
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png')
 LARGEST_FILE = 1 << 28
 """Bytes."""
 
-# sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
-# pixel on, hence the crossed names
+# sensor_msgs names a Bayer pattern by its first row, OpenCV by its second row from the second
+# pixel, so the names differ
 ENCODINGS: dict[str, tuple[int, int | None]] = {
     'mono8': (1, None),
     '8UC1': (1, None),
@@ -41,7 +41,7 @@ ENCODINGS: dict[str, tuple[int, int | None]] = {
     'yuyv': (2, cv2.COLOR_YUV2BGR_YUY2),
     'mono16': (1, None),
 }
-"""Channels, and OpenCV's conversion to grey or BGR where one is needed."""
+"""Number of channels, and OpenCV's conversion to BGR or None."""
 MEASUREMENT_ENCODINGS = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
 """Encodings of depth, temperature and the like, which have no scale of brightness."""
 
@@ -53,11 +53,10 @@ class ImageFile:
     path: Path
 
     def __call__(self) -> Image:
-        """Read and decode the file; raises DatasetError."""
         return decode_image(self.encoded(), str(self.path))
 
     def encoded(self, quality: int = 95) -> bytes:
-        """Return the file's bytes; raises DatasetError."""
+        """Return the bytes of the file; raises DatasetError."""
         try:
             return read_file(self.path, LARGEST_FILE)
         except OSError as error:
@@ -68,7 +67,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class MessageImage:
-    """A lazy sensor_msgs/Image or CompressedImage, itself or a function that reads it."""
+    """A lazy image: a sensor_msgs/Image or CompressedImage, or a function that reads one."""
 
     message: Any
     name: str = 'message'
@@ -77,30 +76,28 @@ class MessageImage:
         return self.message() if callable(self.message) else self.message
 
     def __call__(self) -> Image:
-        """Decode or convert the message; raises DatasetError."""
         message = self._read()
         if hasattr(message, 'format'):
             return decode_image(MessageImage(message, self.name).encoded(), self.name)
         return decode_raw_image(message, self.name)
 
     def encoded(self, quality: int = 95) -> bytes:
-        """Return the bytes of a compressed message, else of a new JPEG; raises DatasetError."""
+        """Return the bytes of a compressed message, else a new JPEG; raises DatasetError."""
         message = self._read()
         if hasattr(message, 'format'):
-            # image_transport begins with the raw image's encoding: '16UC1; png compressed'
+            # image_transport puts the encoding of the raw image first: '16UC1; png compressed'
             _refuse_measurements(message.format.partition(';')[0].strip(), self.name)
             return bytes(message.data)
         return encode_jpeg(decode_raw_image(message, self.name), self.name, quality)
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Images of a folder by name; hidden files, as macOS adds to each, are none."""
+    """Return the images of a folder by name, without the hidden copies that macOS adds."""
     files = (file for file in folder.iterdir() if not file.name.startswith('.'))
     return sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def check_size(width: int, height: int, name: str) -> None:
-    """Raise DatasetError when an image has more pixels than are allowed."""
     if width * height > MAX_PIXELS:
         raise DatasetError(
             f'image {name}: {width}x{height} pixels, expected at most {MAX_PIXELS} in all: scale '
@@ -110,11 +107,11 @@ def check_size(width: int, height: int, name: str) -> None:
 
 def decode_image(data: bytes, name: str) -> Image:
     """
-    Decode JPEG or PNG bytes: grey to (h, w), colour to (h, w, 3) BGR, uint8.
+    Decode JPEG or PNG bytes to uint8: grey to (h, w), colour to (h, w, 3) BGR.
 
-    EXIF orientation is applied; of 16 bits the upper 8 are taken, transparency is ignored. Raises
-    DatasetError for foreign, truncated or undecodable data, and for an image of more pixels than
-    are allowed, before it is decoded. `name`: used in messages.
+    EXIF orientation is applied, 16 bits are reduced to the upper 8, transparency is ignored.
+    Raises DatasetError for other formats, truncated or damaged data, and, before decoding, for
+    more than `MAX_PIXELS`. `name`: used in messages.
     """
     check_size(*_checked_size(data, name), name)
     try:
@@ -128,8 +125,8 @@ def decode_image(data: bytes, name: str) -> Image:
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
     """Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG; raises DatasetError."""
-    shape_is_good = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
-    if image.dtype != np.uint8 or not shape_is_good or image.size == 0:
+    is_grey_or_bgr = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+    if image.dtype != np.uint8 or not is_grey_or_bgr or image.size == 0:
         raise DatasetError(
             f'image {name}: expected a uint8 array of shape (h, w) or (h, w, 3), '
             f'got {image.dtype} {image.shape}'
@@ -141,7 +138,7 @@ def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
 
 
 def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
-    """Compressed bytes of an image, its own or a new JPEG; raises DatasetError if broken."""
+    """Return the JPEG or PNG bytes of an image, else a new JPEG; raises DatasetError."""
     if not hasattr(image, 'encoded'):
         return encode_jpeg(image() if callable(image) else image, name, quality)
     data: bytes = image.encoded(quality)
@@ -151,11 +148,11 @@ def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 
 
 def decode_raw_image(message: Any, name: str = 'message') -> Image:
     """
-    Pixels of a sensor_msgs/Image: grey to (height, width), colour to (height, width, 3) BGR uint8.
+    Convert a sensor_msgs/Image to uint8: grey to (h, w), colour to (h, w, 3) BGR.
 
-    Its data may be anything with a buffer, which the result does not share. Of 16 bits the upper 8
-    are taken: a scale from the darkest to the brightest pixel would flicker. Raises DatasetError
-    for an unsupported encoding and for impossible sizes.
+    The data may be any buffer, and are copied. 16 bits are reduced to the upper 8, because scaling
+    from the darkest to the brightest pixel would flicker. Raises DatasetError for unsupported
+    encodings and impossible sizes.
     """
     encoding, height, width, step = message.encoding, message.height, message.width, message.step
     if encoding not in ENCODINGS:
@@ -199,19 +196,19 @@ def decode_raw_image(message: Any, name: str = 'message') -> Image:
 def _refuse_measurements(encoding: str, name: str) -> None:
     if encoding in MEASUREMENT_ENCODINGS:
         raise DatasetError(
-            f'image {name}: encoding {encoding!r} is of measurements, as depth, not of a picture: '
-            "expected one of a camera, as 'mono8', or 'mono16' with brightness up to 65535"
+            f'image {name}: encoding {encoding!r} holds measurements such as depth: expected one '
+            "of a camera, such as 'mono8', or 'mono16' with brightness up to 65535"
         )
 
 
 def _checked_size(data: bytes, name: str) -> tuple[int, int]:
-    """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
+    """Return width and height of a whole JPEG or PNG; raises DatasetError."""
     reader: type[JpegImageFile | PngImageFile]
     if data.startswith(b'\x89PNG\r\n\x1a\n'):
         kind, reader, is_whole = 'PNG', PngImageFile, b'IEND\xaeB`\x82' in data
     elif data.startswith(b'\xff\xd8'):
-        # OpenCV fills what is missing with grey. The end of a thumbnail is before the scan of the
-        # image; cameras pad their files
+        # OpenCV would fill missing parts with grey. Search for the last end marker: a thumbnail
+        # ends before the scan of the image, and cameras pad their files
         is_whole = data.rfind(b'\xff\xd9') > data.rfind(b'\xff\xda')
         kind, reader = 'JPEG', JpegImageFile
     else:
@@ -221,7 +218,7 @@ def _checked_size(data: bytes, name: str) -> tuple[int, int]:
     try:
         with reader(io.BytesIO(data)) as image:
             size = image.size
-            # libpng would complain of a damaged chunk on stderr
+            # find damaged chunks, of which libpng would complain on stderr
             image.verify()
     except Exception as error:
         raise _broken(name, f'a {kind} that is damaged ({error})') from error

@@ -1,4 +1,4 @@
-"""Several cameras: their names, which images belong together, and runs of them."""
+"""Several cameras: names, synchronization of images, and runs."""
 
 import bisect
 from collections import Counter
@@ -15,36 +15,32 @@ import numpy as np
 Source = Image | Callable[[], Image]
 Item = TypeVar('Item')
 ImageSet = tuple[int, tuple[Item | None, ...]]
-"""Stamp in nanoseconds, and what each camera has of that moment."""
+"""Stamp in ns, and the image of each camera or None."""
 
 TOLERANCE = 0.05
-"""Seconds by which the stamps of images that belong together may differ."""
+"""Maximum difference in seconds of the stamps of a set of images."""
 _IMAGE_WORDS = (
     *('image', 'image_raw', 'image_color', 'image_mono', 'image_rect', 'image_rect_color'),
     *('image_rect_gray', 'image_rect_raw', 'compressed', 'color', 'gray', 'mono', 'rgb', 'raw'),
     'rect',
 )
-"""Parts at the end of a topic that describe the image, not the camera."""
+"""Last parts of a topic that describe the image, not the camera."""
 
 
-def camera_name(where: str) -> str:
-    """
-    Name of a camera: `front` for the topic /robot/front/image_raw and for the folder front_cam.
-
-    Empty for a topic that names none, such as /image.
-    """
-    parts = where.strip('/').split('/')
+def camera_name(source: str) -> str:
+    """Return `front` for the topic /robot/front/image_raw or the folder front_cam, or ''."""
+    parts = source.strip('/').split('/')
     while parts and parts[-1] in _IMAGE_WORDS:
         parts.pop()
     return parts[-1].removesuffix('_cam') if parts else ''
 
 
-def camera_names(places: Sequence[str]) -> tuple[str, ...]:
-    """Names of several cameras; raises DatasetError unless each has its own."""
-    names = tuple(camera_name(place) for place in places)
+def camera_names(sources: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of several cameras; raises DatasetError unless they differ."""
+    names = tuple(camera_name(source) for source in sources)
     if len(set(names)) < len(names) or '' in names or any(',' in name for name in names):
         raise DatasetError(
-            f'cameras {", ".join(places)} would be called {", ".join(names)}: expected a '
+            f'cameras {", ".join(sources)} would be called {", ".join(names)}: expected a '
             'different name for each, as in front/image and rear/image'
         )
     return names
@@ -52,14 +48,14 @@ def camera_names(places: Sequence[str]) -> tuple[str, ...]:
 
 class Synchronizer(Generic[Item]):
     """
-    Sort the images of `names` into sets with one image of each camera.
+    Match images of several cameras to sets with one image of each camera.
 
-    A set has the stamp of the first camera's image; the other stamps lie within
-    `tolerance` seconds. Two images do not go together where the next one of either camera is less
-    than half as far from the other one, as after a lost image. A camera that is silent for
-    `silent` seconds of the others' stamps is left out, None standing for its image, until it
-    sends again. At most `size` images of a camera wait. `dropped` counts by reason the images that
-    found no set. Stamps that jump back start everything over.
+    A set has the stamp of the first camera's image, and the other stamps differ by at most
+    `tolerance` seconds. Two images do not match if the next image of one camera is less than half
+    as far from the image of the other, as after a lost image. A camera that sends nothing for
+    `silent` seconds of the others' stamps has None in the sets until it sends again. At most
+    `size` images of a camera wait. `dropped` counts unmatched images by reason. Stamps that jump
+    back reset everything.
     """
 
     def __init__(
@@ -72,9 +68,9 @@ class Synchronizer(Generic[Item]):
         self.names, self._size = tuple(names), size
         self.dropped: Counter[str] = Counter()
         self._tolerance_ns, self._silent_ns = round(tolerance * 1e9), round(silent * 1e9)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         cameras = len(self.names)
         self._waiting: list[list[tuple[int, Item]]] = [[] for _ in range(cameras)]
         self._newest, self._period_ns = [0] * cameras, [0] * cameras
@@ -82,7 +78,7 @@ class Synchronizer(Generic[Item]):
 
     @property
     def silent(self) -> list[str]:
-        """Names of the cameras that are not waited for."""
+        """Names of the cameras that sets do not wait for."""
         return [name for camera, name in enumerate(self.names) if self._is_silent(camera)]
 
     def _is_silent(self, camera: int) -> bool:
@@ -90,15 +86,15 @@ class Synchronizer(Generic[Item]):
         return since is not None and max(self._newest) - since > self._silent_ns
 
     def add(self, camera: int, stamp_ns: int, item: Item) -> list[ImageSet[Item]]:
-        """Take in an image of a camera by its number; return the sets that are complete now."""
+        """Add an image of a camera, by its index; return the sets that are complete now."""
         if stamp_ns < self._newest[camera] - 10**9:
             self.clear('before a time jump')
         bisect.insort(self._waiting[camera], (stamp_ns, item), key=lambda image: image[0])
         if stamp_ns > self._newest[camera]:
             self._period_ns[camera] = stamp_ns - self._newest[camera]
             self._newest[camera] = stamp_ns
-        # counted from the first image of another camera that the last of this one does not go
-        # with: a robot that records nothing while it stands has no silent cameras
+        # silence starts at the first later image of another camera, not at the last own image: a
+        # robot that records nothing while it stands has no silent cameras
         for other, newest_ns in enumerate(self._newest):
             if other == camera:
                 self._missed_since[other] = None
@@ -109,13 +105,13 @@ class Synchronizer(Generic[Item]):
         return self._complete()
 
     def clear(self, reason: str) -> None:
-        """Drop all waiting images; stamps may start over."""
+        """Drop all waiting images; the next stamps may be earlier."""
         if count := sum(map(len, self._waiting)):
             self.dropped[reason] += count
-        self._forget()
+        self._reset()
 
     def finish(self) -> list[ImageSet[Item]]:
-        """Return the sets that remain when nothing more comes."""
+        """Return the sets of the waiting images when no more images come."""
         return self._complete(last=True)
 
     def _complete(self, last: bool = False) -> list[ImageSet[Item]]:
@@ -127,22 +123,22 @@ class Synchronizer(Generic[Item]):
             partners = {other: self._partner(first, other, last) for other in others}
             if None in partners.values():
                 return found
-            if alone := [other for other, place in partners.items() if place == -1]:
-                self._drop(first, f'no image of {self.names[alone[0]]} near')
+            if unmatched := [other for other, index in partners.items() if index == -1]:
+                self._drop(first, f'no image of {self.names[unmatched[0]]} near')
                 continue
-            taken: list[Item | None] = [None] * len(self.names)
+            images: list[Item | None] = [None] * len(self.names)
             stamp_ns = self._waiting[first][0][0]
-            for camera, place in {first: 0, **partners}.items():
-                for _ in range(place or 0):
+            for camera, index in {first: 0, **partners}.items():
+                for _ in range(index or 0):
                     self._drop(camera, f'no image of {self.names[first]} near')
-                _, taken[camera] = self._waiting[camera].pop(0)
-            found.append((stamp_ns, tuple(taken)))
+                _, images[camera] = self._waiting[camera].pop(0)
+            found.append((stamp_ns, tuple(images)))
 
     def _partner(self, first: int, other: int, last: bool) -> int | None:
         """
-        Place of the image of another camera that goes with the first image of the first one.
+        Return the index of the other camera's image that matches the first of the first camera.
 
-        -1 where none does; None where that depends on images that are still to come.
+        -1 if none does, None if that depends on later images.
         """
         stamp_ns = self._waiting[first][0][0]
         gaps_ns = [abs(waiting_ns - stamp_ns) for waiting_ns, _ in self._waiting[other]]
@@ -150,8 +146,8 @@ class Synchronizer(Generic[Item]):
         if gap_ns > self._tolerance_ns:
             known = last or self._newest[other] > stamp_ns + self._tolerance_ns
             return -1 if known else None
-        place = gaps_ns.index(gap_ns)
-        partner_ns = self._waiting[other][place][0]
+        index = gaps_ns.index(gap_ns)
+        partner_ns = self._waiting[other][index][0]
         following = self._waiting[first][1:2]
         if following and 2 * abs(following[0][0] - partner_ns) < gap_ns:
             return -1
@@ -159,7 +155,7 @@ class Synchronizer(Generic[Item]):
         earlier = first if stamp_ns < partner_ns else other
         is_newest = self._newest[earlier] == min(stamp_ns, partner_ns)
         nearer = 2 * (self._period_ns[earlier] - gap_ns) < gap_ns
-        return None if is_newest and nearer and not last else place
+        return None if is_newest and nearer and not last else index
 
     def _drop(self, camera: int, reason: str) -> None:
         del self._waiting[camera][0]
@@ -167,22 +163,22 @@ class Synchronizer(Generic[Item]):
 
 
 class MultiImage(tuple[Image | None, ...]):
-    """One image for each camera at one moment, None for a camera that has none."""
+    """One image of each camera at one moment, None for a camera without one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the first camera's image."""
+        """Shape of the first image."""
         return next(image.shape for image in self if image is not None)
 
 
 @dataclass(frozen=True)
 class LazyImages:
-    """Images of one moment that are loaded when asked for: one source for each camera, or None."""
+    """Images of one moment, loaded on demand: a source for each camera, or None."""
 
     sources: tuple[Source | None, ...]
 
     def __call__(self) -> Any:
-        """Load a `MultiImage`, None for a broken image; raises DatasetError if all are."""
+        """Load a `MultiImage` with None for broken images; raises DatasetError if all are."""
         images, error = list[Image | None](), DatasetError('no camera has an image')
         for source in self.sources:
             try:
@@ -196,7 +192,7 @@ class LazyImages:
 
 
 def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
-    """Join a run of each camera to one of `MultiImage`s; raises DatasetError if none match."""
+    """Join runs of one camera each to a run of `MultiImage`s; raises DatasetError if none."""
     first, synchronizer = runs[0], Synchronizer[Frame](cameras)
     arrivals = [(frame, camera) for camera, run in enumerate(runs) for frame in run]
     arrivals.sort(key=lambda arrival: arrival[0].stamp_ns)
@@ -226,7 +222,7 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
 
 
 def side_by_side(image: Image | MultiImage) -> Image:
-    """Return an image, or those of several cameras side by side, as high as the first."""
+    """Return an image, or those of several cameras in a row, scaled to the first one's height."""
     if not isinstance(image, MultiImage):
         return image
     present = [one for one in image if one is not None]
@@ -239,5 +235,5 @@ def side_by_side(image: Image | MultiImage) -> Image:
 
 
 def sources_of(frame: Frame) -> tuple[Source | None, ...]:
-    """Return the images of a frame, or what loads them: one for each camera, None for none."""
+    """Return the image of each camera of a frame, or a function that loads it, or None."""
     return frame.image.sources if isinstance(frame.image, LazyImages) else (frame.image,)

@@ -1,4 +1,4 @@
-"""Wheel odometry with errors: of single steps and of whole runs."""
+"""Simulate the errors of wheel odometry, for single steps and whole runs."""
 
 from dataclasses import dataclass
 import math
@@ -11,26 +11,26 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 TRACK_M = 0.4
-"""Metres between the two wheels of the robot that slips."""
+"""Distance of the two wheels of the simulated robot, for wheel slip."""
 MIN_STEP = 1e-6
-"""Metres and radians below which a step is none."""
+"""Metres and radians up to which a step counts as rest, without errors."""
 
 
 @dataclass(frozen=True)
 class OdometryNoise(Config):
-    """Errors of wheel odometry, random ones for 0.2 s of driving; defaults measured on COLD."""
+    """Errors of wheel odometry; deviations are those of 0.2 s of driving. Defaults fit COLD."""
 
     along: float = parameter(0.0049, 'standard deviation along the motion, m', 0.0, 1.0)
     across: float = parameter(0.0019, 'standard deviation across it, m', 0.0, 1.0)
     turn: float = parameter(0.0029, 'standard deviation of the heading, rad', 0.0, 1.0)
     yaw_bias: float = parameter(0.012, 'systematic turn, rad per metre', -1.0, 1.0)
-    offset_x: float = parameter(0.0, "the wheels' point, metres ahead of the pose's", -2.0, 2.0)
-    offset_y: float = parameter(0.0, "the wheels' point, metres to the left of it", -2.0, 2.0)
+    offset_x: float = parameter(0.0, "the wheels' point, metres ahead of the base", -2.0, 2.0)
+    offset_y: float = parameter(0.0, "the wheels' point, metres to its left", -2.0, 2.0)
     mounting: float = parameter(0.0, 'heading of the wheels on the robot, rad', -3.2, 3.2)
-    forward_scale: float = parameter(1.0, 'metres counted per metre ahead', 0.5, 2.0)
-    turn_scale: float = parameter(1.0, 'radians counted per radian turned', 0.5, 2.0)
+    forward_scale: float = parameter(1.0, 'metres reported per metre forward', 0.5, 2.0)
+    turn_scale: float = parameter(1.0, 'radians reported per radian turned', 0.5, 2.0)
     slip_rate: float = parameter(0.0, 'slips per metre', 0.0, 10.0)
-    slip_size: float = parameter(0.03, 'metres that the wheel which slips turns too far', 0.0, 1.0)
+    slip_size: float = parameter(0.03, 'metres that the slipping wheel turns too far', 0.0, 1.0)
 
 
 def reported_steps(
@@ -40,16 +40,16 @@ def reported_steps(
     rng: np.random.Generator,
 ) -> FloatArray:
     """
-    Return the increments that the odometry reports of true ones.
+    Return the increments (m, 3) of the wheels' point that odometry reports for true ones.
 
-    `steps`: (m, 3) true increments of the pose, `step_ns`: nanoseconds that each takes, one number
-    or (m,). Returns (m, 3) increments of the wheels' point. A robot at rest has no errors.
+    `steps`: (m, 3) true increments of the base. `step_ns`: duration of each, one number or (m,).
+    A robot at rest has no errors.
     """
     distance = np.hypot(steps[:, 0], steps[:, 1])
     moving = (distance > MIN_STEP) | (np.abs(steps[:, 2]) > MIN_STEP)
-    # the errors are stated for 0.2 s
-    duration = np.sqrt(np.broadcast_to(np.asarray(step_ns) / 200_000_000, distance.shape))
-    deviations = np.array([noise.along, noise.across, noise.turn]) * duration[:, np.newaxis]
+    # deviations of 0.2 s, scaled to the duration
+    scale = np.sqrt(np.broadcast_to(np.asarray(step_ns) / 200_000_000, distance.shape))
+    deviations = np.array([noise.along, noise.across, noise.turn]) * scale[:, np.newaxis]
     errors = rng.normal(size=steps.shape) * deviations * moving[:, np.newaxis]
     errors[:, 2] += noise.yaw_bias * distance
     scales = np.array([noise.forward_scale, 1.0, noise.turn_scale])
@@ -58,7 +58,7 @@ def reported_steps(
     of_wheels = se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
     reported: FloatArray = of_wheels * scales + errors
     if noise.slip_rate > 0:
-        # a separate generator: other draws do not depend on the slips
+        # use another generator, so that slips do not change the other draws
         own = rng.spawn(1)[0]
         slipping = own.random(len(distance)) > np.exp(-noise.slip_rate * distance)
         left_or_right = np.where(own.random(len(distance)) < 0.5, -1.0, 1.0) * slipping
@@ -70,7 +70,7 @@ def reported_steps(
 def reported_track(
     truth: OdometryTrack, noise: OdometryNoise, rng: np.random.Generator
 ) -> OdometryTrack:
-    """Odometry of the wheels' point for true poses, its origin random within 5 m."""
+    """Return odometry of the wheels' point along true poses; its origin is random within 5 m."""
     steps = se2.steps(truth.poses)
     reported = reported_steps(steps, np.diff(truth.stamps_ns), noise, rng)
     origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
@@ -78,10 +78,10 @@ def reported_track(
 
 
 def synthetic_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
-    """Odometry of true poses at 20 Hz, with errors as on COLD that follow from seed and name."""
+    """Return odometry along true poses at 20 Hz, with errors as on COLD, by name and seed."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     first, last = truth.stamps_ns[[0, -1]].tolist()
-    # fewer over a very long span
+    # at most 2,000,000 poses, if the span is very long
     step = max(50_000_000, (last - first) // 2_000_000)
     stamps = np.append(np.arange(first, last, step, dtype=np.int64), np.int64(last))
     poses = se2.interpolate(truth.stamps_ns, truth.poses, stamps)

@@ -1,4 +1,4 @@
-"""Find out what a path holds and open it."""
+"""Detect the format of a run and open it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
 
 class RunFormat(NamedTuple):
     """
-    A kind of run: its name, and patterns of which one file, or folder (/), tells it.
+    A format of runs, recognised by a file or folder (pattern with /) that matches a pattern.
 
-    `read`: of a public format, given the folder that was found by the pattern, or that of the
-    file. `has_cameras`: that is a folder for each camera.
+    `read`: reads a public format from the matching folder, or the folder of the matching file.
+    `has_cameras`: there is one such folder for each camera.
     """
 
     name: str
@@ -28,10 +28,10 @@ class RunFormat(NamedTuple):
     has_cameras: bool = False
 
     def folders(self, path: Path) -> list[Path]:
-        """Return the folders that hold such a run, in order, none where a path holds none."""
+        """Return the sorted folders of a run of this format, none if the path holds none."""
         found = set[Path]()
         for pattern in self.patterns:
-            # until Python 3.10 a pattern that ends with / finds files too
+            # Python 3.10 finds files too by a pattern that ends with /
             if pattern.endswith('/'):
                 found.update(p for p in path.glob(pattern.rstrip('/')) if p.is_dir())
             else:
@@ -90,32 +90,33 @@ def open_dataset(
     """
     Open a COLD run, a bag (a folder, or one file of it) or a public dataset's folder.
 
-    `cameras`: which ones, by folders of the run, topics of the bag, or names (`camera_name`);
-    with several the images are `MultiImage`s of stamps at most `TOLERANCE` seconds apart. By
-    default the only one, or the first, or all that a recorded run has. The topics are for a bag
-    that has several. `spacing`: metres between the images of a folder without poses.
-    `guess`: take the likeliest topics where that is unclear. `odometry_seed`: of the odometry that
-    is made where a run has none (see its `notes`). Raises DatasetError when the path holds no
-    run, or not these cameras or topics.
+    `cameras`: folders of the run, topics of the bag, or names (`camera_name`); with several the
+    images are `MultiImage`s of stamps at most `TOLERANCE` seconds apart. The default is the first
+    camera, or all of a recorded run. `odometry_topic`, `reference_topic`: needed for bags with
+    several. `guess`: choose the likeliest topics where that is unclear. `spacing`: metres between
+    the images of a folder without poses. `odometry_seed`: of the synthetic odometry of a run that
+    has none (see its `notes`). Raises DatasetError when the path holds no run, or not these
+    cameras or topics.
     """
     where = Path(path)
     if not where.exists():
         raise DatasetError(f'no such run: {where}: expected the folder of a run, or a bag')
-    form = _format_of(where)
+    run_format = _format_of(where)
     for option, given, meant in (
         ('--odometry-topic', odometry_topic, BAG),
         ('--reference-topic', reference_topic, BAG),
         ('--spacing', spacing, TRAVERSE),
     ):
-        if given is not None and form is not meant:
+        if given is not None and run_format is not meant:
             raise DatasetError(
-                f'{where} is {form.name}: expected no {option}, which is for {meant.name}'
+                f'{where} is {run_format.name}: expected no {option}, which is for {meant.name}'
             )
-    folders = {folder.name: folder for folder in form.folders(where)} if form.has_cameras else {}
+    found = run_format.folders(where) if run_format.has_cameras else []
+    folders = {folder.name: folder for folder in found}
 
     def open_one(camera: str | None) -> Dataset:
-        if form is BAG:
-            # rosbags is an optional dependency, needed for bags only
+        if run_format is BAG:
+            # rosbags is an optional dependency
             from kbr_localization.datasets.rosbag import read_bag  # noqa: PLC0415
 
             return read_bag(where, camera, odometry_topic, reference_topic, guess)
@@ -124,14 +125,14 @@ def open_dataset(
             expected = f'one of {", ".join(folders)}' if folders else 'no --cameras'
             raise DatasetError(f'{where}: no camera {camera!r}: expected {expected}')
         folder = where if camera is None else named[camera_name(camera)]
-        if form is COLD:
+        if run_format is COLD:
             return read_cold(folder)
         skipped = Skipped()
-        if form.read:
-            return form.read(folder, skipped).run(skipped, odometry_seed)
+        if run_format.read:
+            return run_format.read(folder, skipped).run(skipped, odometry_seed)
         return public.read_traverse(where, spacing, skipped).run(skipped, odometry_seed)
 
-    chosen = cameras or _usual_cameras(folders)
+    chosen = cameras or _default_cameras(folders)
     if len(chosen) < 2:
         return open_one(chosen[0] if chosen else None)
     return join_cameras(camera_names(chosen), [open_one(c) for c in chosen])
@@ -140,23 +141,24 @@ def open_dataset(
 def _format_of(path: Path) -> RunFormat:
     if not path.is_dir() and path.suffix in BAG_SUFFIXES:
         return BAG
-    if form := next((form for form in FORMATS if form.folders(path)), None):
-        return form
+    for run_format in FORMATS:
+        if run_format.folders(path):
+            return run_format
     if path.is_dir() and image_files(path):
         return TRAVERSE
-    expected = ', '.join(form.name for form in (*FORMATS, TRAVERSE))
+    expected = ', '.join(known.name for known in (*FORMATS, TRAVERSE))
     for inner in sorted(path.iterdir()) if path.is_dir() else ():
-        if inner.is_dir() and any(form.folders(inner) for form in FORMATS):
-            expected = f'one of the runs in it, as {inner}'
+        if inner.is_dir() and any(known.folders(inner) for known in FORMATS):
+            expected = f'one of the runs in it, such as {inner}'
             break
     raise DatasetError(f'{path} is no run: expected {expected}')
 
 
-def _usual_cameras(folders: dict[str, Path]) -> list[str]:
-    """Cameras where none is named: one of COLD's, or all that a recorder has, or the first."""
-    of_cold = [name for name in CAMERA_FOLDERS if name in folders][:1]
-    # a recorder that was started without camera topics leaves an empty one
-    if of_cold and any(folders[of_cold[0]].iterdir()):
-        return of_cold
-    recorded = [name for name in folders if name.endswith(CAMERA_SUFFIX) and name not in of_cold]
+def _default_cameras(folders: dict[str, Path]) -> list[str]:
+    """Return one of COLD's cameras, or all cameras of a recorded run, or the first camera."""
+    cold = [name for name in CAMERA_FOLDERS if name in folders][:1]
+    # a recorder that was first started without camera topics leaves an empty folder
+    if cold and any(folders[cold[0]].iterdir()):
+        return cold
+    recorded = [name for name in folders if name.endswith(CAMERA_SUFFIX) and name not in cold]
     return recorded or list(folders)[:1]

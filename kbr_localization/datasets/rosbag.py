@@ -1,6 +1,4 @@
-"""Runs recorded as bags: images, odometry and, where there is one, a reference pose."""
-
-from __future__ import annotations
+"""Read runs from bags: images, odometry and, if present, reference poses."""
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
@@ -10,18 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kbr_localization import se2
-from kbr_localization.datasets.bag_reader import (
-    Bag,
-    COMPRESSED,
-    is_odometry_frame,
-    ODOMETRY,
-    POSE,
-    POSE_WITH_COVARIANCE,
-    RAW,
-    stamp_of,
-    TF,
-    Topic,
-)
+from kbr_localization.datasets import bag_reader
+from kbr_localization.datasets.bag_reader import Bag, is_odometry_frame, stamp_of, Topic
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
 from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import camera_name
@@ -36,10 +24,10 @@ BASE_FRAMES = ('base_footprint', 'base_link', 'base')
 
 class Role(NamedTuple):
     """
-    What a topic may hold: types of its messages, and usual names, the surest first.
+    A use of topics: the types of their messages, and usual names by priority.
 
-    `unlikely`: names of others of these types. `option`: how a user chooses one. `missing`: what
-    is expected where there is none.
+    `unlikely`: names of topics of these types for other uses. `option`: how a user chooses a
+    topic. `missing`: the expected topics, for messages.
     """
 
     name: str
@@ -51,27 +39,27 @@ class Role(NamedTuple):
 
 
 REFERENCE_NAMES = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose')
-IMAGE = Role(
+IMAGE_ROLE = Role(
     'image',
-    (RAW, COMPRESSED),
+    (bag_reader.RAW, bag_reader.COMPRESSED),
     ('image', 'image/compressed', 'image_raw', 'image_raw/compressed'),
     (),
     'one or several with --cameras',
     'a topic of sensor_msgs/Image or sensor_msgs/CompressedImage',
 )
-WHEELS = Role(
+ODOMETRY_ROLE = Role(
     'odometry',
-    (ODOMETRY,),
+    (bag_reader.ODOMETRY,),
     ('odom', 'odometry'),
-    REFERENCE_NAMES,  # which are often sent as odometry, too
+    REFERENCE_NAMES,  # often sent as odometry too
     'one with --odometry-topic',
     'a topic of nav_msgs/Odometry, or odom -> base_link on /tf',
 )
-REFERENCE = Role(
+REFERENCE_ROLE = Role(
     'reference',
-    (POSE_WITH_COVARIANCE, POSE, ODOMETRY),
+    (bag_reader.POSE_WITH_COVARIANCE, bag_reader.POSE, bag_reader.ODOMETRY),
     REFERENCE_NAMES,
-    ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose'),  # sent by people
+    ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose'),  # sent by users
     'one with --reference-topic',
     'geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the map frame, '
     'chosen with --reference-topic, or map -> base_link on /tf',
@@ -89,22 +77,22 @@ def read_bag(
     """
     Read a bag of ROS 2 (mcap or sqlite3; a folder, or one file of it) or ROS 1.
 
-    Topics that are not given are found by their types and, of several, by usual names; poses in
-    the frame of the odometry are no reference unless chosen. `guess` takes the likeliest. Without
-    such topics the poses are taken from /tf. Messages of a topic without stamps have the times of
-    their recording. Raises DatasetError when the bag cannot be read or
-    lacks images or odometry.
+    Topics that are not given are found by type and, if there are several, by usual names.
+    `guess`: choose the likeliest where that is not enough. Poses in the frame of the odometry are
+    no reference unless chosen. Without a topic, poses are read from /tf. If a topic has no
+    stamps, times of recording are used. Raises DatasetError when the bag cannot be read, or has
+    no images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
     chosen, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
     images, wheels, known = chosen
     name = Path(path).resolve().name
-    shown, sent, tree = _scan(bag, chosen, name, skipped)
-    if not shown:
+    timed_frames, sent, tree = _read_messages(bag, chosen, name, skipped)
+    if not timed_frames:
         why = skipped.reason(f'bad message on {images.name}') or 'there is none'
         raise DatasetError(f'bag {bag.path}: no image on {images} can be read: {why}')
-    for topic, messages in sent.items():
-        stamps_ns = [stamp_ns for stamp_ns in messages.times_ns() if stamp_ns >= 0]
+    for topic, samples in sent.items():
+        stamps_ns = [stamp_ns for stamp_ns in samples.times_ns() if stamp_ns >= 0]
         refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)
 
     def poses_on(topic: Topic) -> BagPoses:
@@ -113,28 +101,27 @@ def read_bag(
         return BagPoses(track, topic.name, bag.frames_of(topic)[0], reason)
 
     frame, base = bag.frames_of(wheels)
-    of_tf = skipped.reason('bad message on /tf')
-    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES, of_tf)
+    why_no_tf = skipped.reason('bad message on /tf')
+    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES, why_no_tf)
     if odometry.track is None:
-        raise _missing(bag, 'odometry', WHEELS, odometry.why_none)
+        raise _missing(bag, 'odometry', ODOMETRY_ROLE, odometry.why_none)
     if wheels:
         tree.add_odometry(frame, base, sent[wheels])
     reference = poses_on(known) if known else tree.poses('map', (base, *BASE_FRAMES), why_none)
     if reference.track is None and _is_tf(reference_topic):
-        raise _missing(bag, 'reference poses', REFERENCE)
+        raise _missing(bag, 'reference poses', REFERENCE_ROLE)
     notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
-    run = make_run(
-        name, [image for image, _ in shown], odometry.track, skipped, reference.track, notes
-    )
-    lateness_s = {image.stamp_ns: 1e-9 * (time_ns - image.stamp_ns) for image, time_ns in shown}
-    run.lateness_s = tuple(lateness_s[image.stamp_ns] for image in run)
-    run.reference_frame, said = reference.frame, f'reference poses on {reference.source}'
+    frames = [frame for frame, _ in timed_frames]
+    run = make_run(name, frames, odometry.track, skipped, reference.track, notes)
+    recorded_ns = {frame.stamp_ns: time_ns for frame, time_ns in timed_frames}
+    run.lateness_s = tuple(1e-9 * (recorded_ns[f.stamp_ns] - f.stamp_ns) for f in run)
+    run.reference_frame, poses = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
-        said = f'no reference poses ({reference.why_none})'
+        poses = f'no reference poses ({reference.why_none})'
     elif known:
-        said += f' (frame {reference.frame or "without a name"})'
-    run.sources = (f'images on {images.name}', f'odometry on {odometry.source}', said)
-    kinds = (*IMAGE.types, *REFERENCE.types)
+        poses += f' (frame {reference.frame or "without a name"})'
+    run.sources = (f'images on {images.name}', f'odometry on {odometry.source}', poses)
+    kinds = (*IMAGE_ROLE.types, *REFERENCE_ROLE.types)
     others = [t for t in bag.topics if t.message_type in kinds and t not in chosen]
     run.others = tuple(map(str, others))
     return run
@@ -147,25 +134,25 @@ Chosen = tuple[Topic, Topic | None, Topic | None]
 def choose_topics(
     bag: Bag, images: str | None, odometry: str | None, reference: str | None, guess: bool
 ) -> tuple[Chosen, str]:
-    """Choose topics, and say why there is none of reference poses; raises DatasetError."""
-    shown = choose_topic(bag, IMAGE, images, guess)
-    if shown is None:
-        raise _missing(bag, 'images', IMAGE)
-    wheels = choose_topic(bag, WHEELS, odometry, guess)
+    """Choose topics; explain why there are no reference poses; raises DatasetError."""
+    image = choose_topic(bag, IMAGE_ROLE, images, guess)
+    if image is None:
+        raise _missing(bag, 'images', IMAGE_ROLE)
+    wheels = choose_topic(bag, ODOMETRY_ROLE, odometry, guess)
     frame, _ = bag.frames_of(wheels)
     drifting = [
         topic
         for topic in bag.topics
-        if topic.message_type in REFERENCE.types
+        if topic.message_type in REFERENCE_ROLE.types
         and topic != wheels
         and is_odometry_frame(bag.frames_of(topic)[0], frame)
     ]
     unfit = (wheels, *(() if reference else drifting))
-    why_none = f'expected {REFERENCE.missing}'
+    why_none = f'expected {REFERENCE_ROLE.missing}'
     if drifting:
         names = ', '.join(topic.name for topic in drifting)
         why_none = f'in the frame of the odometry: {names}; see --reference-topic'
-    return (shown, wheels, choose_topic(bag, REFERENCE, reference, guess, unfit)), why_none
+    return (image, wheels, choose_topic(bag, REFERENCE_ROLE, reference, guess, unfit)), why_none
 
 
 def choose_topic(
@@ -175,14 +162,14 @@ def choose_topic(
     guess: bool = False,
     without: Collection[Topic | None] = (),
 ) -> Topic | None:
-    """Choose a topic, the one `wanted` or the usual one; raises DatasetError where unclear."""
+    """Return the topic `wanted`, else the usual one or None; raises DatasetError if unclear."""
     found = [t for t in bag.topics if t.message_type in role.types and t not in without]
     if _is_tf(wanted):
         return None
     if wanted is not None:
         named = [t for t in found if t.name.strip('/') == wanted.strip('/')]
-        if role is IMAGE and not named:
-            # raw and compressed, it is the same image
+        if role is IMAGE_ROLE and not named:
+            # a name of the camera, or the topic of its raw or compressed images
             same = (t for t in found if camera_name(t.name) == camera_name(wanted))
             named = sorted(same, key=lambda t: len(t.name))
         if not named:
@@ -192,8 +179,8 @@ def choose_topic(
             )
         return named[0]
     likely = [t for t in found if not t.ends_with(role.unlikely)]
-    # people's goals are never a reference
-    found = likely if role is REFERENCE else likely or found
+    # goals of users are never a reference
+    found = likely if role is REFERENCE_ROLE else likely or found
     if guess:
         found = [t for t in found if not any(w in t.name for w in UNLIKELY_IMAGE_WORDS)] or found
     if len(found) <= 1:
@@ -224,7 +211,7 @@ def _is_tf(wanted: str | None) -> bool:
 
 
 class BagPoses(NamedTuple):
-    """Poses of a bag, from where they are, in which frame, and why there are none."""
+    """Poses in a bag with their topic or transforms and frame, or why there are none."""
 
     track: OdometryTrack | None
     source: str
@@ -233,25 +220,24 @@ class BagPoses(NamedTuple):
 
 
 class StampedPoses:
-    """Stamps and poses (3,) in the order of a bag, which may have millions of them."""
+    """Stamps and poses (3,) in the order of a bag, in arrays that can hold millions."""
 
     def __init__(self) -> None:
         self._stamps_ns, self._recorded_ns, self._poses = array('q'), array('q'), array('d')
 
     def add(self, stamp_ns: int, recorded_ns: int, pose: Iterable[float] = ()) -> None:
-        """Take in a pose, or the stamp of an image."""
-        # a run may begin at zero
+        """Add a pose, or the stamp of an image; 0 means no stamp unless recorded at time 0."""
         self._stamps_ns.append(stamp_ns if stamp_ns or not recorded_ns else -1)
         self._recorded_ns.append(recorded_ns)
         self._poses.extend(pose)
 
     def times_ns(self) -> list[int]:
-        """Stamps, times of recording where no message has one; -1: this message has none."""
+        """Return stamps, -1 if missing, or the times of recording if all stamps are missing."""
         stamped = max(self._stamps_ns, default=-1) >= 0
         return list(self._stamps_ns if stamped else self._recorded_ns)
 
     def track(self, skipped: Skipped, where: str = '') -> OdometryTrack | None:
-        """Return those with a stamp by time, None where there are none."""
+        """Return the poses with a stamp as a track, None if there are none."""
         if not self._stamps_ns:
             return None
         rows = zip(self.times_ns(), np.reshape(self._poses, (-1, 3)), strict=True)
@@ -260,21 +246,21 @@ class StampedPoses:
         return make_track(stamped, skipped, where)
 
 
-def _scan(
+def _read_messages(
     bag: Bag, chosen: Chosen, run: str, skipped: Skipped
-) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], TransformTree]:
-    """Read a bag once: lazy images and when they were recorded, poses, transforms if needed."""
+) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], 'TransformTree']:
+    """Return lazy images with times of recording, stamped poses, and transforms if needed."""
     topics, (images, _, reference) = [topic for topic in chosen if topic], chosen
     sources, sent = list[tuple[MessageImage, int]](), {topic: StampedPoses() for topic in topics}
     if len(topics) < 3:
-        topics += [topic for topic in bag.topics if topic.message_type == TF]
+        topics += [topic for topic in bag.topics if topic.message_type == bag_reader.TF]
     tree, last_ns, ordinal = TransformTree(), -1, 0
     for topic, time_ns, message in bag.messages(topics, skipped):
         if topic == images:
             last_ns, ordinal = time_ns, ordinal + 1 if time_ns == last_ns else 0
-        for part in message.transforms if topic.message_type == TF else (message,):
+        for part in message.transforms if topic.message_type == bag_reader.TF else (message,):
             try:
-                if topic.message_type == TF:
+                if topic.message_type == bag_reader.TF:
                     tree.add(part, time_ns, fixed=topic.name.endswith('tf_static'))
                 elif topic == images:
                     sent[topic].add(stamp_of(message), time_ns)
@@ -286,23 +272,23 @@ def _scan(
                     sent[topic].add(stamp_of(message), time_ns, pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
-    shown = [
+    frames = [
         (Frame(stamp_ns, source, name=f'{run} frame {number}'), time_ns)
         for number, (stamp_ns, (source, time_ns)) in enumerate(
             zip(sent[images].times_ns(), sources, strict=True)
         )
         if stamp_ns >= 0
     ]
-    skipped.add(f'message without a stamp on {images.name}', count=len(sources) - len(shown))
-    return shown, sent, tree
+    skipped.add(f'message without a stamp on {images.name}', count=len(sources) - len(frames))
+    return frames, sent, tree
 
 
 def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
-    """Pose (3,) of a message; raises DatasetError for a reference that says it is unknown."""
+    """Return the pose (3,) of a message; raises DatasetError if a reference is unknown."""
     pose = message.pose
-    if topic.message_type != POSE:
+    if topic.message_type != bag_reader.POSE:
         variances = pose.covariance[[0, 7]].tolist()
-        # AMCL and we send 9999 for an unknown pose; the variance of odometry always grows
+        # AMCL and this package send 9999 for unknown poses; the variance of odometry always grows
         if is_reference and not all(variance < 1000.0 for variance in variances):
             raise DatasetError(f'expected a known pose, got variances of x, y {variances}')
         pose = pose.pose
@@ -311,17 +297,16 @@ def _pose(topic: Topic, message: Any, is_reference: bool) -> se2.FloatArray:
 
 class TransformTree:
     """
-    Planar poses of the frames of a bag in each other, over time.
+    Planar transforms between the frames of a bag, over time.
 
-    Of a frame with several parents that one counts that leads to the frame that is sought. A
-    transform that was sent once holds for all times.
+    A frame may have several parents. A transform that was sent once is valid at all times.
     """
 
     def __init__(self) -> None:
         self._poses: dict[tuple[str, str], StampedPoses] = {}  # by parent and child
 
     def add(self, sent: Any, time_ns: int, fixed: bool) -> None:
-        """Take in a geometry_msgs/TransformStamped; raises DatasetError."""
+        """Add a geometry_msgs/TransformStamped; raises DatasetError."""
         edge = sent.header.frame_id.strip('/'), sent.child_frame_id.strip('/')
         if not all(edge):
             return
@@ -332,51 +317,51 @@ class TransformTree:
         self._poses[edge].add(stamp_ns, time_ns, pose)
 
     def add_odometry(self, frame: str, base: str, sent: StampedPoses) -> None:
-        """Let messages of odometry stand for a transform that is not sent."""
+        """Use odometry messages as the transform of the base if /tf has none."""
         if frame and base and not any(child == base for _, child in self._poses):
             self._poses[frame, base] = sent
 
     def poses(self, top: str, bases: Sequence[str], why_none: str = '') -> BagPoses:
         """
-        Return the poses of one of `bases`, the first that has a way from `top` down to it.
+        Return the poses in the frame `top` of the first of `bases` that has a path to it.
 
-        A name stands for the frame of any robot that ends with it (`robot1/base_link`). The poses
-        are at the stamps of the quickest transform of the way; None where there is no way, or
-        where its transforms do not overlap in time.
+        A name also matches frames that end with it (`robot1/base_link`). The poses are at the
+        stamps of the most frequent transform of the path. The track is None if there is no path,
+        or if its transforms do not overlap in time.
         """
         for base in filter(None, bases):
-            called = {frame for _, frame in self._poses if _is_called(frame, base)}
-            for frame in sorted(called, key=lambda frame: (frame != base, frame)):
-                if way := self._way(top, frame):
-                    track, source = self._along(way), f'/tf ({" -> ".join(way)})'
-                    return BagPoses(track, source, way[0] if track else '', why_none)
+            matches = {frame for _, frame in self._poses if _is_called(frame, base)}
+            for frame in sorted(matches, key=lambda frame: (frame != base, frame)):
+                if path := self._find_path(top, frame):
+                    track, source = self._compose(path), f'/tf ({" -> ".join(path)})'
+                    return BagPoses(track, source, path[0] if track else '', why_none)
         return BagPoses(None, '/tf', '', why_none)
 
-    def _way(self, top: str, frame: str) -> list[str]:
-        """Return the shortest way from a frame called `top` down to a frame; empty without one."""
-        ways, seen = [[frame]], {frame}
-        for way in ways:
-            if len(way) > 1 and _is_called(way[0], top):
-                return way
-            above = [p for p, child in self._poses if child == way[0] and p not in seen]
-            ways += [[parent, *way] for parent in above]
-            seen.update(above)
+    def _find_path(self, top: str, frame: str) -> list[str]:
+        """Return the shortest path from a frame called `top` down to a frame; empty if none."""
+        paths, seen = [[frame]], {frame}
+        for path in paths:
+            if len(path) > 1 and _is_called(path[0], top):
+                return path
+            parents = [p for p, child in self._poses if child == path[0] and p not in seen]
+            paths += [[parent, *path] for parent in parents]
+            seen.update(parents)
         return []
 
-    def _along(self, way: Sequence[str]) -> OdometryTrack | None:
-        """Poses of the last of some frames, of which each is the parent of the next."""
-        sent = (self._poses[edge].track(Skipped()) for edge in itertools.pairwise(way))
+    def _compose(self, path: Sequence[str]) -> OdometryTrack | None:
+        """Return the poses of the last frame of a path in the first, None without overlap."""
+        sent = (self._poses[edge].track(Skipped()) for edge in itertools.pairwise(path))
         tracks = [track for track in sent if track]
         moving = [t.stamps_ns for t in tracks if len(t.stamps_ns) > 1] or [tracks[-1].stamps_ns]
         start, end = max(stamps[0] for stamps in moving), min(stamps[-1] for stamps in moving)
-        quickest = max(moving, key=len)
-        stamps_ns = quickest[(quickest >= start) & (quickest <= end)]
+        densest = max(moving, key=len)
+        stamps_ns = densest[(densest >= start) & (densest <= end)]
         if not stamps_ns.size:
             return None
         poses = np.zeros((stamps_ns.size, 3))
         for track in tracks:
-            sent_once = len(track.stamps_ns) == 1
-            poses = se2.compose(poses, track.poses[0] if sent_once else track.at(stamps_ns))
+            is_static = len(track.stamps_ns) == 1
+            poses = se2.compose(poses, track.poses[0] if is_static else track.at(stamps_ns))
         return OdometryTrack(stamps_ns, poses)
 
 

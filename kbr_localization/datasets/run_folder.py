@@ -1,4 +1,4 @@
-"""Folders of runs: they appear as a whole or not at all, with notes in a file of their folder."""
+"""Folders of runs, which appear only when they are complete, and the notes in them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +13,6 @@ from kbr_localization.files import read_text, temporary_path
 LOG = logging.getLogger(__name__)
 
 NOTES = 'kbr_notes.txt'
-WITHOUT_POSES = 'its poses are unknown'
-"""Note of a run of an earlier recorder, whose images have odometry poses in their names."""
 
 
 @contextmanager
@@ -25,17 +23,17 @@ def new_folder(path: Path | str) -> Iterator[Path]:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DatasetError(f'{target} exists already: choose another name or delete it first')
         target.parent.mkdir(parents=True, exist_ok=True)
-        workshop = temporary_path(target)
-        workshop.mkdir(0o700)
+        parent = temporary_path(target)
+        parent.mkdir(0o700)
         try:
-            folder = workshop / target.name
+            folder = parent / target.name
             folder.mkdir()
             yield folder
             folder.replace(target)
         finally:
-            shutil.rmtree(workshop, ignore_errors=True)
+            shutil.rmtree(parent, ignore_errors=True)
     except (OSError, DatasetError) as error:
-        # a recording, or a folder in this one, names the hidden folder
+        # the message of a recording or an inner folder would name the hidden folder
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):
             raise
@@ -43,19 +41,18 @@ def new_folder(path: Path | str) -> Iterator[Path]:
 
 
 def count_broken_image(skipped: Skipped, name: str, error: DatasetError) -> None:
-    """Count an image that cannot be copied, and log the first one."""
+    """Count an image that cannot be copied; log the first as a warning."""
     LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
     skipped.add('broken image')
 
 
 def write_notes(folder: Path, notes: Sequence[str]) -> None:
-    """Write notes, a line each, if there are any; raises OSError."""
     if notes:
         (folder / NOTES).write_text(''.join(f'{note}\n' for note in notes), encoding='utf-8')
 
 
 def read_notes(folder: Path) -> tuple[str, ...]:
-    """Return the notes in a folder, none where there is no file that can be read."""
+    """Return the notes in a folder, none if their file cannot be read."""
     try:
         text = read_text(folder / NOTES, errors='replace')
     except OSError:

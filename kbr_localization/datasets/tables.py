@@ -1,4 +1,4 @@
-"""Text files of runs and their poses in space, which are projected onto the floor."""
+"""Read text files of runs, and project their poses in space onto the floor."""
 
 from collections.abc import Callable, Sequence
 import math
@@ -15,23 +15,23 @@ from kbr_localization.trajectory import LATEST_S, parse_seconds
 import numpy as np
 import yaml
 
-# libyaml is faster and bounds the depth
+# libyaml is faster and limits the depth
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 Parsed = TypeVar('Parsed')
 Vector = Sequence[float] | FloatArray
 
 MAX_COORDINATE = 1e7
-"""Coordinates beyond this are broken numbers; UTM coordinates are within."""
+"""Larger coordinates are broken numbers; UTM coordinates are smaller."""
 X_FORWARD, Z_FORWARD = 0, 2
-"""Axis along which a body looks: x for a robot's base as in ROS, z for a camera."""
+"""Forward axis of a body: x for a robot base in ROS, z for a camera."""
 LEVEL_CAMERA = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
-"""Axes of a level camera (x right, y down, z ahead) in a world with z up, as rows x, y, z."""
+"""Rotation of a level camera (x right, y down, z forward) in a world with z up."""
 
 
 def project_pose(
     position: Vector, rotation: Sequence[Vector] | FloatArray, forward: int = X_FORWARD
 ) -> FloatArray:
-    """Project a body-to-world pose, z up, onto the floor (3,): heading of its `forward` axis."""
+    """Project a body-to-world pose, z up, onto the floor (3,), with the heading of `forward`."""
     x, y = position[0], position[1]
     if not (abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE):
         raise DatasetError(f'expected a finite pose, got x {x}, y {y}')
@@ -39,7 +39,7 @@ def project_pose(
 
 
 def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[float]]:
-    """Rotation matrix of a quaternion; raises DatasetError for one of no sensible length."""
+    """Return the rotation matrix of a quaternion; raises DatasetError if it has no unit length."""
     length = math.hypot(x, y, z, w)
     if not 1e-3 < length < 1e3:
         raise DatasetError(
@@ -55,7 +55,7 @@ def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[flo
 
 
 def check_rotation(rotation: FloatArray) -> None:
-    """Raise DatasetError for a matrix (3, 3) that is no rotation."""
+    """Raise DatasetError if a matrix (3, 3) is not a rotation."""
     with np.errstate(all='ignore'):
         deviation = np.abs(rotation @ rotation.T - np.eye(3)).max()
         if not (deviation < 0.05 and np.linalg.det(rotation) > 0):
@@ -63,7 +63,7 @@ def check_rotation(rotation: FloatArray) -> None:
 
 
 def floor_pose(position: Any, orientation: Any) -> FloatArray:
-    """Project a position and an orientation of geometry_msgs (3,); raises DatasetError."""
+    """Project geometry_msgs position and orientation to a pose (3,); raises DatasetError."""
     q = orientation
     rotation = quaternion_rotation(q.x, q.y, q.z, q.w)
     return project_pose((position.x, position.y, position.z), rotation)
@@ -73,10 +73,10 @@ def read_table(
     path: Path, parse: Callable[[list[str]], Parsed], skipped: Skipped
 ) -> list[Parsed | None]:
     """
-    Parse the lines of a text file, given to `parse` as words split at blanks and commas.
+    Parse each line of a text file by `parse`, which gets its words, split at blanks and commas.
 
-    Empty lines and comments (#) are passed over. A line that `parse` refuses, with ValueError or
-    DatasetError, is None in the result and counted in `skipped`. Raises DatasetError when the file
+    Empty lines and comments (#) are ignored. A line for which `parse` raises ValueError or
+    DatasetError is None in the result and counted in `skipped`. Raises DatasetError when the file
     cannot be read or no line can be used.
     """
     try:
@@ -101,8 +101,8 @@ def read_table(
 
 
 def parse_numbers(words: Sequence[str], count: int) -> list[float]:
-    """Numbers of `count` words; raises ValueError for more, fewer, or words that are none."""
-    if len(words) != count:  # more are of decimal commas
+    """Parse `count` numbers; raises ValueError for another number of words, or other words."""
+    if len(words) != count:  # decimal commas give too many
         raise ValueError(f'expected {count} numbers, got {len(words)}: {" ".join(words)[:60]!r}')
     try:
         return [float(word) for word in words]
@@ -111,7 +111,7 @@ def parse_numbers(words: Sequence[str], count: int) -> list[float]:
 
 
 def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
-    """Read lines of `seconds x y z qx qy qz qw`, z up, `forward` the axis that looks ahead."""
+    """Read lines `seconds x y z qx qy qz qw` as poses on the floor; see `project_pose`."""
 
     def parse(words: list[str]) -> tuple[int, FloatArray]:
         stamp_ns, (_, x, y, z, *quaternion) = parse_seconds(words[0]), parse_numbers(words, 8)
@@ -121,7 +121,7 @@ def read_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> Odomet
 
 
 def format_pose(stamp_ns: int, pose: FloatArray) -> str:
-    """Write a pose (3,) as a line that `read_track` reads, with its end; the height is zero."""
+    """Format a pose (3,) at height zero as a line that `read_track` reads."""
     x, y, heading = pose
     z, w = math.sin(heading / 2), math.cos(heading / 2)
     seconds, nanoseconds = divmod(stamp_ns, 10**9)
@@ -131,47 +131,31 @@ def format_pose(stamp_ns: int, pose: FloatArray) -> str:
 def read_poses(
     path: Path, parse: Callable[[list[str]], tuple[int, FloatArray]], skipped: Skipped
 ) -> OdometryTrack:
-    """Read lines that `parse` takes for a stamp and a pose (3,), as a track by time."""
+    """Read lines, which `parse` converts to a stamp and a pose (3,), as a track."""
     lines = [line for line in read_table(path, parse, skipped) if line is not None]
     return make_track(lines, skipped, f'in {path.name}')
 
 
 def stamp_of_nanoseconds(text: str) -> int:
-    """Parse a time in whole nanoseconds; raises ValueError."""
-    # Python refuses to parse longer integers
+    # Python does not parse integers of thousands of digits
     if not text.isdecimal() or len(text) > 40 or int(text) >= LATEST_S * 10**9:
         raise ValueError(f'expected a time in nanoseconds before {LATEST_S} s, got {text[:40]!r}')
     return int(text)
 
 
-def require_file(path: Path, what: str) -> Path:
-    """Return the path of a file; raises DatasetError when it is missing."""
+def require(path: Path, what: str) -> Path:
+    """Return the path if it exists; raises DatasetError."""
     if not path.exists():
         raise DatasetError(f'no {path.name} in {path.parent}: expected {what}')
     return path
 
 
-def load_yaml(path: Path, most: int = 1 << 16) -> Any:
-    """Load YAML of strangers, of at most 300,000 values; raises OSError, one-line ValueError."""
-    # OpenCV begins its files with %YAML:1.0
-    text = re.sub(r'\A%.*', '', read_text(path, most=most))
-    try:
-        values = 0  # an alias at most doubles them
-        for event in yaml.parse(text, _Loader):
-            values = 2 * values if isinstance(event, yaml.AliasEvent) else values + 1
-            if values > 300_000:
-                raise ValueError(
-                    'expected at most 300,000 values, and an alias counts as all before it'
-                )
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, RecursionError) as error:
-        reason = ' '.join(str(error).split())[:200]
-        raise ValueError(f'YAML that cannot be read: {reason}') from error
-
-
 def read_setting(path: Path, parse: Callable[[Any], Parsed], expected: str) -> Parsed:
-    """Parse what a YAML file holds; raises DatasetError in one line."""
+    """Parse the content of a YAML file of at most 64 KB; raises DatasetError in one line."""
+    bad_content = (LookupError, TypeError, ValueError, OverflowError, RecursionError)
     try:
-        return parse(load_yaml(path))
-    except (OSError, LookupError, TypeError, ValueError, OverflowError, DatasetError) as error:
+        # files of OpenCV begin with %YAML:1.0, which is not valid
+        text = re.sub(r'\A%.*', '', read_text(path, most=1 << 16))
+        return parse(yaml.load(text, _Loader))
+    except (OSError, yaml.YAMLError, *bad_content, DatasetError) as error:
         raise DatasetError(f'{path}: expected {expected}') from error

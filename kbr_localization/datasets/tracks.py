@@ -1,4 +1,4 @@
-"""Tracks of poses without jumps, by the rule of the node (`ros.buffers`), and runs on them."""
+"""Remove jumps of odometry by the same rule as the node (`ros.buffers`), and make runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 LONGEST_GAP_NS = 10**9
 FARTHEST_GAP_M = 0.3
-"""Between reference poses further apart than both of these, nothing is interpolated."""
+"""Reference poses are interpolated if they are closer than one of these."""
 LONGEST_CARRY_NS = 2 * 10**9
-"""Odometry moves a reference pose no longer, nor across a gap in it that is longer."""
+"""Odometry moves a reference pose for at most this time, and not across longer gaps."""
 MAX_SPEED, MAX_TURN_RATE = 3.0, 10.0
-"""m/s and rad/s that few robots in buildings exceed."""
+"""m/s and rad/s; few robots in buildings exceed them."""
 SLACK = 0.5
-"""Metres and radians that a step may have on top of what the speed allows."""
+"""Metres and radians by which a step may exceed speed times time."""
 MIN_SEGMENT_POSES = 3
-"""Poses in a row that do not continue a track, but each other, replace it."""
+"""A jump is a reset if this many poses in a row continue each other; else they are outliers."""
 PAUSE, PAUSE_PERIODS = 1.0, 5
-"""Seconds or usual periods without odometry after which its driver may have been restarted."""
+"""Seconds or median periods without odometry after which its driver may have restarted."""
 LONG_PAUSE = 10.0
 """Seconds without odometry after which the motion of the robot is unknown."""
 
@@ -30,7 +30,7 @@ LONG_PAUSE = 10.0
 def make_track(
     samples: Iterable[tuple[int, FloatArray]], skipped: Skipped, where: str
 ) -> OdometryTrack:
-    """Sort stamps with poses (3,) by time; of equal stamps the first counts."""
+    """Sort stamps with poses (3,) by time; keep the first of equal stamps."""
     stamps, poses = zip(*samples, strict=True)
     unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
     skipped.add(f'repeated stamp {where}', count=len(stamps) - unique.size)
@@ -47,38 +47,37 @@ def make_run(
     synthetic: bool = False,
 ) -> Dataset:
     """
-    Return a run of the images within the span of an odometry, which is freed of its jumps.
+    Return a run of the images within the span of the odometry, after removing its jumps.
 
-    `images`: frames without odometry. Of those of one stamp the first counts; what is left out is
-    counted in `skipped`. `reference`: the known poses, where they are a track, for images that
-    have none. `synthetic`: the odometry was made from them. Raises DatasetError when no
-    image is left.
+    `images`: frames without odometry, of which the first of equal stamps is used. `skipped`
+    counts the others. `reference`: a track of known poses for images that have none. `synthetic`:
+    the odometry was made from it. Raises DatasetError when no image is left.
     """
     track, jumps = (odometry, ()) if synthetic else without_jumps(odometry)
-    lacking = 'true poses' if synthetic else 'odometry'
+    needed = 'true poses' if synthetic else 'odometry'
     ordered = sorted(images, key=lambda image: image.stamp_ns)
     stamps = np.array([image.stamp_ns for image in ordered], dtype=np.int64)
     first = np.diff(stamps, prepend=-1) > 0
     covered = (stamps >= track.stamps_ns[0]) & (stamps <= track.stamps_ns[-1])
     skipped.add('repeated stamp', count=int(np.sum(~first)))
-    skipped.add(f'no {lacking}', count=int(np.sum(first & ~covered)))
+    skipped.add(f'no {needed}', count=int(np.sum(first & ~covered)))
     kept = np.flatnonzero(first & covered)
     if not kept.size:
-        raise DatasetError(not_covered(name, stamps, track, lacking))
+        raise DatasetError(not_covered(name, stamps, track, needed))
     frames, recorded = [], None if synthetic else track
-    for place, pose in zip(kept, track.at(stamps[kept]), strict=True):
-        frame = ordered[place]
+    for index, pose in zip(kept, track.at(stamps[kept]), strict=True):
+        frame = ordered[index]
         known = frame.reference
         if known is None and reference is not None:
             known = known_pose(reference, frame.stamp_ns, recorded)
         frames.append(replace(frame, odometry=pose, reference=known))
-    # a copy of a run has the notes of the run already
+    # the copy of a run has the same notes already
     all_notes = tuple(dict.fromkeys((*notes, *jumps)))
     return Dataset(name, track, skipped, frames, reference, notes=all_notes)
 
 
 def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:
-    """Say that no image lies within a track of `poses`, with both spans."""
+    """Return the message that no image lies within a track of `poses`."""
     (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, track.stamps_ns[[0, -1]] * 1e-9
     return (
         f'no image of {run} lies within its {poses}: images at [{first:.3f}, {last:.3f}] s, '
@@ -87,7 +86,7 @@ def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: st
 
 
 def explain_missing_reference(dataset: Dataset) -> str:
-    """Say why no image has a known pose although the run has some; else return nothing."""
+    """Explain why no image has a known pose although the run has some; empty otherwise."""
     fixes, stamps = dataset.fixes, dataset.stamps_ns
     if fixes is None or not stamps.size or any(f.reference is not None for f in dataset):
         return ''
@@ -107,11 +106,11 @@ def known_pose(
     reference: OdometryTrack, stamp_ns: int, odometry: OdometryTrack | None = None
 ) -> FloatArray | None:
     """
-    Pose (3,) at a stamp by the known poses of a run; None where no known pose is near.
+    Return the pose (3,) at a stamp from the known poses of a run, None if none is near.
 
-    The recorded `odometry`, free of jumps, moves the nearest one. Where it cannot, poses that are
-    at most `LONGEST_GAP_NS` or `FARTHEST_GAP_M` apart are interpolated, the latter only if the
-    odometry stays within `FARTHEST_GAP_M` too: the robot may have left and come back.
+    The recorded `odometry`, without jumps, moves the nearest one. Where it cannot, poses at most
+    `LONGEST_GAP_NS` or `FARTHEST_GAP_M` apart are interpolated, the latter only if the odometry
+    stays within `FARTHEST_GAP_M` too, because the robot may have left and returned.
     """
     stamps, poses = reference.stamps_ns, reference.poses
     around = np.searchsorted(stamps, stamp_ns, 'right') - 1, np.searchsorted(stamps, stamp_ns)
@@ -133,7 +132,7 @@ def known_pose(
 
 
 def _motion(odometry: OdometryTrack, from_ns: int, to_ns: int) -> FloatArray | None:
-    """Increment (3,) from one stamp to another; None over a long time, a gap or a reset."""
+    """Return the increment (3,) between two stamps; None over a long time, a gap or a reset."""
     start, end = sorted((from_ns, to_ns))
     stamps = odometry.stamps_ns
     if end - start > LONGEST_CARRY_NS or start < stamps[0] or end > stamps[-1]:
@@ -155,9 +154,10 @@ def reachable(
     pause: float = PAUSE,
 ) -> NDArray[np.bool_]:
     """
-    Tell which poses (..., 3) at stamps (...) a robot may have reached from those before.
+    Return which poses (..., 3) at stamps (...) a robot can have reached from those before.
 
-    `speed`: m/s. `pause`: seconds after which a pose at the origin means a restarted driver.
+    `speed`: maximum, m/s. `pause`: seconds after which a pose at the origin means that the driver
+    of the odometry restarted.
     """
     seconds = (np.asarray(stamps_ns) - np.asarray(before_ns)) * 1e-9
     distances, turns = se2.magnitude(se2.between(before, poses))
@@ -167,19 +167,19 @@ def reachable(
 
 
 def restarts_at_origin(before: FloatArray, poses: FloatArray) -> NDArray[np.bool_]:
-    """Tell which poses (..., 3) are where odometry starts, while those before were elsewhere."""
+    """Return which poses (..., 3) are at the origin, while those before were elsewhere."""
     at_origin = (np.hypot(poses[..., 0], poses[..., 1]) < 0.1) & (np.abs(poses[..., 2]) < 0.1)
     return np.asarray(at_origin & (np.maximum(*se2.magnitude(se2.between(before, poses))) > SLACK))
 
 
 def plausible_steps(track: OdometryTrack) -> NDArray[np.bool_]:
-    """Tell which steps (n - 1,) of a track a robot of its usual speed may have made."""
+    """Return which steps (n - 1,) of a track are plausible for a robot of its median speed."""
     stamps, poses = track.stamps_ns, track.poses
     return reachable(stamps[:-1], poses[:-1], stamps[1:], poses[1:], *_plausible_limits(track))
 
 
 def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]:
-    """Return an odometry that goes on where the recorded one jumps, and notes about it."""
+    """Return an odometry without the jumps of the recorded one, and notes about them."""
     stamps, poses = track.stamps_ns, track.poses
     plausible = plausible_steps(track)
     if plausible.all():
@@ -197,33 +197,33 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
             correction = se2.compose(corrected[-1][-1], se2.inverse(poses[start]))
         kept.append(segment)
         corrected.append(se2.compose(correction, poses[segment]))
-    left = np.concatenate(kept)
+    indices = np.concatenate(kept)
     notes = []
     if resets:
         times = 'once' if len(resets) == 1 else f'{len(resets)} times'
         notes.append(f'the odometry jumped {times}: taken as reset, without motion')
-    if strays := len(stamps) - len(left):
-        notes.append(f'poses of the odometry that do not continue it, left out: {strays}')
-    going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets), track)
-    return going_on, tuple(notes)
+    if outliers := len(stamps) - len(indices):
+        notes.append(f'outliers of the odometry, left out: {outliers}')
+    smooth = OdometryTrack(stamps[indices], np.concatenate(corrected), tuple(resets), track)
+    return smooth, tuple(notes)
 
 
 def _plausible_limits(track: OdometryTrack) -> tuple[float, float]:
-    """Speed in m/s up to which a track is plausible, and seconds that are a pause in it."""
+    """Return the plausible speed in m/s of a track, and the seconds that count as a pause."""
     seconds = np.diff(track.stamps_ns) * 1e-9
     if not len(seconds):
         return MAX_SPEED, PAUSE
-    # over two steps, as two drivers may send by turns
+    # measure over two steps: two drivers may send alternately
     distances, _ = se2.magnitude(se2.between(track.poses[:-2], track.poses[2:]))
     moved = distances > 1e-4
     speeds = distances[moved] / (seconds[1:] + seconds[:-1])[moved]
-    # a car is faster than the robots that MAX_SPEED is meant for
-    usual = 3.0 * float(np.median(speeds)) if moved.any() else 0.0
-    return max(MAX_SPEED, usual), min(PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
+    # a car may be faster than MAX_SPEED
+    fast = 3.0 * float(np.median(speeds)) if moved.any() else 0.0
+    return max(MAX_SPEED, fast), min(PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
 
 
 def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
-    """Refuse stamps that go back over the same times: sorting would interleave two drives."""
+    """Raise DatasetError if stamps repeat a time span: sorting would interleave two drives."""
     stamps, row = np.asarray(stamps_ns), 2 * MIN_SEGMENT_POSES - 1
     if stamps.size < row:
         return
@@ -231,6 +231,6 @@ def refuse_repeated_times(what: str, stamps_ns: ArrayLike) -> None:
     back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
     if back.size and steady[back[0] :].max() > steady[: back[0]].min():  # noqa: E203
         raise DatasetError(
-            f'{what} go back and over the same times again: expected one drive; record another '
-            'one after a reset of the simulation or of a clock'
+            f'{what} go back and over the same times again: expected one drive; start a new '
+            'recording after a reset of the simulation or of a clock'
         )
