@@ -14,7 +14,6 @@ OVERRIDES = (
 
 
 def generate_launch_description():
-    """Describe the localization node and, if asked for, Nav2's map server and RViz."""
     return launching.describe(
         nodes,
         NodeConfig,
@@ -27,7 +26,6 @@ def generate_launch_description():
 
 
 def nodes(values):
-    """Make the nodes from the arguments' values."""
     if values['map']:
         yield from map_server_nodes(values)
     yield Node(
@@ -39,19 +37,19 @@ def nodes(values):
         namespace=values['namespace'],
         condition=IfCondition(values['rviz']),
     )
-    # what may be missing comes first: a node that has started would outlive the failed launch
+    # last, since a node that has started would survive a launch that fails because of the others
     yield from launching.package_node('localization', NodeConfig, values)
 
 
 def map_server_nodes(values):
-    """Make nav2_map_server and the lifecycle manager that leads it."""
+    """Describe nav2_map_server and its lifecycle manager."""
     grid = expanded(values['map'])
     if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
         raise ConfigurationError(
             f'map: expected the YAML file of an occupancy grid, got {values["map"]!r}: '
             'give the map of images as map_file'
         )
-    led, common = ['map_server'], {'namespace': values['namespace'], 'output': 'screen'}
+    common = {'namespace': values['namespace'], 'output': 'screen'}
     without_file = {**values, 'params_file': ''}
     yield Node(
         package='nav2_map_server',
@@ -65,6 +63,6 @@ def map_server_nodes(values):
         package='nav2_lifecycle_manager',
         executable='lifecycle_manager',
         name='lifecycle_manager_localization',
-        parameters=launching.parameters(without_file, autostart=True, node_names=led),
+        parameters=launching.parameters(without_file, autostart=True, node_names=['map_server']),
         **common,
     )

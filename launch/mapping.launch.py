@@ -1,8 +1,4 @@
-"""
-Record a run for the map: while something knows the pose, or by odometry and camera alone.
-
-With `pose_type:=none` nobody has to know the pose.
-"""
+"""Record a run for a map, with poses of the robot or, by `pose_type:=none`, without."""
 
 from functools import partial
 
@@ -12,7 +8,7 @@ from kbr_localization.ros.config import RecorderConfig
 
 
 def generate_launch_description():
-    """Describe the recorder node; every parameter of it is an argument."""
+    """Every parameter of the recorder is an argument."""
     return launching.describe(
         partial(launching.package_node, 'recorder', RecorderConfig),
         RecorderConfig,

@@ -1,4 +1,4 @@
-"""Play a COLD run or a bag to the localization node, which takes its arguments from here."""
+"""Play a COLD run or a bag to the localization node, whose arguments can be given too."""
 
 from kbr_localization.ros import launching
 from kbr_localization.ros.config import PlayerConfig
@@ -7,7 +7,6 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 
 def generate_launch_description():
-    """Describe the player and the localization that listens to it."""
     described = launching.describe(
         nodes,
         PlayerConfig,
@@ -26,7 +25,6 @@ def generate_launch_description():
 
 
 def nodes(values):
-    """Make the player from the arguments' values."""
     at_end = Shutdown() if values['exit_at_end'].lower() == 'true' else None
-    without_clock = {**values, 'use_sim_time': ''}  # it sends the clock
+    without_clock = {**values, 'use_sim_time': ''}  # the player publishes the clock
     return launching.package_node('player', PlayerConfig, without_clock, on_exit=at_end)

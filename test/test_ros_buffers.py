@@ -2,10 +2,10 @@
 
 from kbr_localization import se2
 from kbr_localization.ros.buffers import (
-    Added,
-    Coverage,
+    Availability,
     ImageQueue,
     OdometryBuffer,
+    Outcome,
     QueuedImage,
 )
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 SECOND = 1_000_000_000
 START = 1_600_000_000 * SECOND
-ASIDE = Added.SET_ASIDE
+OUTLIER = Outcome.OUTLIER
 
 
 def drive(index):
@@ -28,13 +28,13 @@ def stamp(index):
 def driven(count=100):
     buffer = OdometryBuffer()
     for index in range(count):
-        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+        assert buffer.add(stamp(index), drive(index)) is Outcome.APPENDED
     return buffer
 
 
 def last(buffer):
     """Newest pose as if the odometry had never been reset."""
-    return buffer.continued(buffer.newest(1)[0][1])
+    return buffer.continuous(buffer.newest(1)[0][1])
 
 
 def test_it_interpolates_as_a_recorded_track():
@@ -47,25 +47,25 @@ def test_it_interpolates_as_a_recorded_track():
 
 def test_an_image_ahead_of_the_odometry_waits_and_one_behind_it_is_late():
     buffer = driven()
-    assert buffer.coverage(stamp(99)) is buffer.coverage(stamp(0)) is Coverage.READY
-    assert buffer.coverage(stamp(99) + 1) is Coverage.EARLY
-    assert buffer.coverage(stamp(0) - 1) is Coverage.LATE
-    assert OdometryBuffer().coverage(stamp(0)) is Coverage.EARLY
+    assert buffer.availability(stamp(99)) is buffer.availability(stamp(0)) is Availability.READY
+    assert buffer.availability(stamp(99) + 1) is Availability.PENDING
+    assert buffer.availability(stamp(0) - 1) is Availability.TOO_OLD
+    assert OdometryBuffer().availability(stamp(0)) is Availability.PENDING
 
 
 def test_a_gap_is_not_bridged_but_its_ends_are_good():
     buffer = driven(10)
     buffer.add(stamp(100), drive(100))
-    assert buffer.coverage(stamp(50)) is Coverage.GAP
-    assert buffer.coverage(stamp(9)) is buffer.coverage(stamp(100)) is Coverage.READY
+    assert buffer.availability(stamp(50)) is Availability.IN_GAP
+    assert buffer.availability(stamp(9)) is buffer.availability(stamp(100)) is Availability.READY
     np.testing.assert_allclose(buffer.at(stamp(100)), drive(100))
 
 
 def test_samples_that_are_late_repeated_or_not_finite_change_nothing():
     buffer = driven(10)
-    assert buffer.add(stamp(9), drive(50)) is Added.LATE
-    assert buffer.add(stamp(7), drive(50)) is Added.LATE
-    assert buffer.add(stamp(10), np.array([np.nan, 0.0, 0.0])) is Added.NOT_FINITE
+    assert buffer.add(stamp(9), drive(50)) is Outcome.LATE
+    assert buffer.add(stamp(7), drive(50)) is Outcome.LATE
+    assert buffer.add(stamp(10), np.array([np.nan, 0.0, 0.0])) is Outcome.NOT_FINITE
     np.testing.assert_allclose(buffer.at(stamp(7)), drive(7))
     assert len(buffer.newest(99)) == 10
 
@@ -75,25 +75,25 @@ def test_memory_is_bounded():
     for index in range(500):
         buffer.add(stamp(index), drive(index))
         assert len(buffer.newest(99)) < 40
-    assert buffer.coverage(buffer.newest(1)[0][0] - SECOND) is Coverage.READY
+    assert buffer.availability(buffer.newest(1)[0][0] - SECOND) is Availability.READY
 
 
 @pytest.mark.parametrize('offset_s', [-3600, 3600])
 def test_single_samples_from_another_time_or_place_are_set_aside(offset_s):
     buffer = driven()
     for index in range(100, 140):
-        assert buffer.add(stamp(index) + offset_s * SECOND, drive(index)) is ASIDE
-        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
-    assert buffer.add(stamp(140), np.array([500.0, 0.0, 0.0])) is ASIDE
-    assert buffer.add(stamp(141), drive(141)) is Added.NEWEST
+        assert buffer.add(stamp(index) + offset_s * SECOND, drive(index)) is OUTLIER
+        assert buffer.add(stamp(index), drive(index)) is Outcome.APPENDED
+    assert buffer.add(stamp(140), np.array([500.0, 0.0, 0.0])) is OUTLIER
+    assert buffer.add(stamp(141), drive(141)) is Outcome.APPENDED
     np.testing.assert_allclose(buffer.at(stamp(120)), drive(120))
 
 
-@pytest.mark.parametrize('begin, outcome', [(0, Added.TIME_JUMP), (10_100, Added.TIME_GAP)])
+@pytest.mark.parametrize('begin, outcome', [(0, Outcome.TIME_JUMP), (10_100, Outcome.TIME_GAP)])
 def test_a_bag_that_starts_over_jumps_in_time_and_a_long_pause_keeps_the_track(begin, outcome):
     buffer = driven()
     outcomes = [buffer.add(stamp(begin + i), drive(100 + i)) for i in range(4)]
-    assert outcomes == [ASIDE, ASIDE, outcome, Added.NEWEST]
+    assert outcomes == [OUTLIER, OUTLIER, outcome, Outcome.APPENDED]
     assert buffer.newest(1)[0][0] == stamp(begin + 3)
     np.testing.assert_allclose(last(buffer), drive(103))
 
@@ -103,8 +103,8 @@ def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
     buffer = driven()
     buffer.add(stamp(100) + round(ahead_s * SECOND), drive(100))
     outcomes = [buffer.add(stamp(i), drive(i)) for i in range(100, 104)]
-    assert outcomes == [ASIDE, ASIDE, Added.RETURNED, Added.NEWEST]
-    np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100))), drive(100))
+    assert outcomes == [OUTLIER, OUTLIER, Outcome.OUTLIER_REMOVED, Outcome.APPENDED]
+    np.testing.assert_allclose(buffer.continuous(buffer.at(stamp(100))), drive(100))
     assert buffer.newest(1)[0][0] == stamp(103) and len(buffer.newest(999)) == 104
 
 
@@ -125,17 +125,17 @@ def test_a_restarted_driver_goes_on_as_if_the_robot_had_stood_still(pause_s, ori
             step = np.array([0.025 * index, 0.0, 0.0])
             pose = se2.compose(np.array(origin), step)
             outcome = buffer.add(stamp(begin + index), pose)
-            assert (outcome is Added.POSE_JUMP) == (index == 2)
+            assert (outcome is Outcome.POSE_JUMP) == (index == 2)
         np.testing.assert_allclose(last(buffer), se2.compose(before, step))
-        assert buffer.coverage(stamp(50)) is Coverage.LATE
+        assert buffer.availability(stamp(50)) is Availability.TOO_OLD
         origin, begin = (-origin[0] - 200.0, 20.0, -2.0), begin + 5
 
 
 def test_another_source_goes_on_where_the_last_one_was():
     buffer = driven()
-    assert buffer.add(stamp(100), np.zeros(3), anew=True) is Added.POSE_JUMP
+    assert buffer.add(stamp(100), np.zeros(3), new_source=True) is Outcome.POSE_JUMP
     assert len(buffer.newest(9)) == 1
-    np.testing.assert_allclose(buffer.continued(np.zeros(3)), drive(99))
+    np.testing.assert_allclose(buffer.continuous(np.zeros(3)), drive(99))
 
 
 def image(stamp_ns):
@@ -143,14 +143,14 @@ def image(stamp_ns):
 
 
 def until(newest_ns, oldest_ns=0):
-    """Coverage of an odometry that reaches from one stamp to another."""
+    """Availability of an odometry that reaches from one stamp to another."""
 
-    def coverage(stamp_ns):
+    def availability(stamp_ns):
         if stamp_ns > newest_ns:
-            return Coverage.EARLY
-        return Coverage.LATE if stamp_ns < oldest_ns else Coverage.READY
+            return Availability.PENDING
+        return Availability.TOO_OLD if stamp_ns < oldest_ns else Availability.READY
 
-    return coverage
+    return availability
 
 
 def filled(*stamps, **options):
@@ -160,8 +160,8 @@ def filled(*stamps, **options):
     return queue
 
 
-def taken(queue, coverage):
-    found = queue.take(coverage)
+def taken(queue, availability):
+    found = queue.take(availability)
     return None if found is None else found.stamp_ns
 
 

@@ -80,14 +80,14 @@ def test_cameras_that_never_agree_and_one_that_dies_are_told(ros, two_camera_wor
         robot.delay = 0.004
         ros.spin_until(lambda: not says('raise sync_tolerance'))
         robot.dead.add('front')
-        ros.spin_until(lambda: says('no images of front: going on with rear alone'))
+        ros.spin_until(lambda: says('no images of front: using rear alone'))
         robot.poses.clear()
-        ros.spin_until(lambda: says('going on with rear alone') and robot.poses)
+        ros.spin_until(lambda: says('using rear alone') and robot.poses)
         (stamp_ns, posed), *_ = by_stamp(robot.poses).items()
         pose = conversions.pose_from_message(posed.pose)
         assert off_by(pose, robot.pose((stamp_ns - robot.start_ns) * 1e-9)) < 0.4
         robot.dead.clear()
-        ros.spin_until(lambda: not says('going on with'))
+        ros.spin_until(lambda: not says('using rear'))
 
 
 def test_two_cameras_are_recorded_and_make_a_map(ros):

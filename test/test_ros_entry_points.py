@@ -44,7 +44,7 @@ def test_an_early_signal_ends_a_program_without_a_traceback(node, number, delay)
     'node, values, says',
     [
         ('localization_node', {'map_file': '/no/such/map.h5'}, '/no/such/map.h5'),
-        ('localization_node', {'map_file': ''}, 'the ROS arguments are not right'),
+        ('localization_node', {'map_file': ''}, 'wrong ROS arguments'),
         ('localization_node', {'mapfile': 'x'}, "'mapfile' = 'x': did you mean 'map_file'?"),
         ('recorder_node', {}, "parameter 'out' is empty"),
         ('recorder_node', {'out': '/proc/run'}, 'cannot record into /proc/run'),

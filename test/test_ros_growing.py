@@ -11,7 +11,7 @@ from kbr_localization.localization.map.grow import added_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.buffers import QueuedImage
 from kbr_localization.ros.config import NodeConfig
-from kbr_localization.ros.maps import check_cameras, GrowingMap, read_map
+from kbr_localization.ros.maps import check_cameras, GrowingMap, open_map
 from kbr_localization.ros.session import Answer
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ class Growing:
         self.map = GrowingMap(in_use, lambda: self.config, self.background, self.log)
 
     def read(self, wanted):
-        return read_map(wanted, self.config, self.log)
+        return open_map(wanted, self.config, self.log)
 
     @property
     def size(self):
@@ -53,7 +53,7 @@ class Growing:
         before = self.size
         for x in np.arange(start, end, 0.25):
             for answer_there in (*[answer(x, usual)] * 2, answer(x, **seen)):
-                self.map.look(answer_there)
+                self.map.process(answer_there)
         return self.size - before
 
 
@@ -67,7 +67,7 @@ def test_images_join_by_themselves_at_the_spacing_and_up_to_the_limit(growing):
     assert growing.drive(2.0, 4.9) == 3
     assert growing.drive(2.0, 4.9) == 0  # all near ones that were added
     assert growing.drive(5.0, 9.0) == 2
-    facts = growing.map.facts()
+    facts = growing.map.status_values()
     assert facts['images'] == 45 and facts['images added in all'] == 5
     assert facts['images added by itself'] == 5
     assert facts['images not added: near one that was added'] > 0
@@ -97,10 +97,10 @@ def ready(growing):
 
 def test_views_join_where_the_map_is_recognised_behind_them(growing):
     ready(growing)
-    growing.map.look(answer(3.0))
-    growing.map.look(answer(4.2))
+    growing.map.process(answer(3.0))
+    growing.map.process(answer(4.2))
     assert growing.size == 40
-    kernel_map = growing.map.look(answer(4.4, 0.9))
+    kernel_map = growing.map.process(answer(4.4, 0.9))
     np.testing.assert_allclose(kernel_map.poses[added_images(kernel_map)][:, 0], [3.0, 4.2])
     expected = [kernel_map.describer.describe(wall_image(x)) for x in (3.0, 4.2)]
     np.testing.assert_array_equal(kernel_map.descriptors[added_images(kernel_map)], expected)
@@ -111,8 +111,8 @@ def test_views_join_where_the_map_is_recognised_behind_them(growing):
 )
 def test_views_do_not_join_when_the_pose_has_been_doubted_since(growing, spoils):
     ready(growing)
-    growing.map.look(answer(3.0))
-    growing.map.look(answer(3.2, **spoils))
+    growing.map.process(answer(3.0))
+    growing.map.process(answer(3.2, **spoils))
     growing.drive(3.4, 7.0, similarity=0.9)
     assert growing.size == 40
 
@@ -121,11 +121,11 @@ def test_a_camera_that_shows_nothing_adds_nothing(growing):
     ready(growing)
     stuck = textured_image(0)
     for x in (3.0, 5.2, 7.4):  # what moves along with the robot is no view
-        growing.map.look(answer(x, image=stuck))
-    growing.map.look(answer(8.8, frozen_images=1.0))
-    growing.map.look(answer(9.0, 0.9, frozen_images=1.0))
+        growing.map.process(answer(x, image=stuck))
+    growing.map.process(answer(8.8, frozen_images=1.0))
+    growing.map.process(answer(9.0, 0.9, frozen_images=1.0))
     assert growing.size == 40
-    facts = growing.map.facts()
+    facts = growing.map.status_values()
     assert facts['images not added: the view moved along with the robot'] >= 2
 
 
@@ -135,9 +135,9 @@ def test_the_images_of_all_cameras_join_or_none(two_camera_world, tmp_path):
     assert growing.drive(0.0, 3.0, similarity=0.81, usual=0.9) == 0
     views = [wall_image(3.0), mirrored(wall_image(3.0))]
     for x, images in ((3.0, [views[0], None]), (4.5, views), (5.0, views)):
-        growing.map.look(answer(x, 0.4 if x < 5.0 else 0.9, image=MultiImage(images)))
+        growing.map.process(answer(x, 0.4 if x < 5.0 else 0.9, image=MultiImage(images)))
     assert growing.size == 41
-    assert growing.map.facts()['images not added: a camera has no image'] == 1
+    assert growing.map.status_values()['images not added: a camera has no image'] == 1
 
 
 def test_by_default_the_added_images_are_beside_the_map_which_stays_as_it_is(tiny_world_copy):
@@ -146,7 +146,7 @@ def test_by_default_the_added_images_are_beside_the_map_which_stays_as_it_is(tin
     assert growing.drive(0.0, 6.0) == 4
     beside = path.with_name('map_grown.h5')
     growing.map.save()
-    assert path.read_bytes() == before and growing.map.facts()['images added in all'] == 4
+    assert path.read_bytes() == before and growing.map.status_values()['images added in all'] == 4
     again = Growing(tiny_world_copy)
     assert again.size == 44 and again.drive(0.0, 6.0) == 0
     assert again.map.in_use.map_id == growing.map.in_use.map_id, 'a saved pose would be lost'
@@ -155,7 +155,7 @@ def test_by_default_the_added_images_are_beside_the_map_which_stays_as_it_is(tin
     assert rebuilt.size == 29 and any('which was built anew' in text for text in rebuilt.told)
     beside.write_bytes(b'damaged')
     damaged = Growing(tiny_world_copy)
-    assert damaged.size == 29 and any('without what was added' in text for text in damaged.told)
+    assert damaged.size == 29 and any('without the images added' in text for text in damaged.told)
     in_place = Growing(tiny_world_copy, grow_in_place=True)
     added = in_place.drive(0.0, 6.0)
     in_place.map.save()
@@ -182,10 +182,10 @@ def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
     growing.drive(0.0, 6.0)
     other = KernelMap.load(tiny_world_copy.map_file).subset(np.arange(30))
     other.save(tmp_path / 'other.h5')
-    growing.map = growing.map.followed_by(growing.read(str(tmp_path / 'other.h5')))
+    growing.map = growing.map.switch_to(growing.read(str(tmp_path / 'other.h5')))
     growing.background.shutdown()
     assert len(KernelMap.load(tiny_world_copy.map_file.with_name('map_grown.h5'))) == 44
-    facts = growing.map.facts()
+    facts = growing.map.status_values()
     assert (facts['images'], facts['images added in all']) == (30, 0)
 
 
@@ -198,10 +198,10 @@ def test_of_two_nodes_on_one_map_the_second_adds_only_to_what_the_first_has_writ
     first.map.close()
     assert second.drive(3.0, 6.0) == 0 and 'load the map again' in second.map.failure
     for _ in range(2):  # the second time it has the claim already
-        second.map = second.map.followed_by(second.read(str(tiny_world_copy.map_file)))
+        second.map = second.map.switch_to(second.read(str(tiny_world_copy.map_file)))
         assert second.size == 41
         assert second.drive(3.0, 6.2) == 1
-    assert any('lost with the map left' in text for text in second.told)
+    assert any('images added to the previous map are lost' in text for text in second.told)
 
 
 def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_path):
@@ -210,13 +210,13 @@ def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_pat
     told, config = [], NodeConfig(map_files=files, grow_into=str(tmp_path / 'into'))
 
     def read(wanted):
-        return read_map(wanted, config, lambda level, text: told.append(text))
+        return open_map(wanted, config, lambda level, text: told.append(text))
 
     ground, first = read(''), read('first')
     assert (ground.name, len(ground.kernel_map), len(first.kernel_map)) == ('ground', 40, 30)
     assert ground.map_id != first.map_id and ground.file.path != first.file.path
     assert any('kbr map measure' in text for text in told), 'a map without statistics is measured'
-    with pytest.raises(MapError, match='names out of map_files: ground, first'):
+    with pytest.raises(MapError, match='names in map_files: ground, first'):
         read('second')
 
 

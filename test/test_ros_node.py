@@ -184,8 +184,8 @@ def test_another_map_is_loaded_by_name_and_a_bad_one_changes_nothing(start, tiny
     call(node.ros, Empty, 'reinitialize_global_localization', Empty.Request())
     assert node.robot.arrive(3.25, 8.0) < 0.3
     node.node.trigger_deactivate()
-    assert 'going on with map short, where' in start(map_file='long', map_files=files).log
-    assert 'saved pose not used: it is of another map' in start().log
+    assert 'starting on map short, where' in start(map_file='long', map_files=files).log
+    assert 'saved pose not used: it belongs to another map' in start().log
 
 
 def test_a_view_that_has_changed_joins_the_map_and_the_belief_stays(start, tmp_path):
@@ -222,7 +222,7 @@ def test_a_deactivated_node_is_silent_and_goes_on_from_its_belief_or_the_saved_p
         assert change() == TransitionCallbackReturn.SUCCESS
     node.robot.wait_for_listeners()
     assert node.robot.arrive(8.05, 10.0) < 0.3
-    assert 'going on from the saved pose' in node.log
+    assert 'starting from the saved pose' in node.log
     assert lifecycle.trigger_shutdown() == TransitionCallbackReturn.SUCCESS
     count = node.ros.node.count_subscribers
     node.ros.spin_until(lambda: not (count('image') or count('odom')))

@@ -37,7 +37,7 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros):
     before = len(open_dataset(recorded.out))
     assert before >= len(recorded.shown[-1].poses) - 1
     recorded.shown.clear()
-    second = recorded.start('going on with')
+    second = recorded.start('continuing')
     recorded.drive_on(6)
     assert second.stop(signal.SIGINT) == 0
     images = (recorded.out / 'std_cam').iterdir()

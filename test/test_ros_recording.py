@@ -5,7 +5,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import ColdRecording
 from kbr_localization.errors import DatasetError
-from kbr_localization.ros.buffers import Added
+from kbr_localization.ros.buffers import Outcome
 from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.recorder import RecordingSession
 import numpy as np
@@ -108,7 +108,7 @@ def test_what_is_not_recorded_is_counted_and_told(tmp_path, monkeypatch):
     for second in range(10):
         drive.go(float(second), second + 0.95)
         now[0] += 1.0
-        said.append(drive.session.stall(now[0], images_come=True))
+        said.append(drive.session.stall(now[0], images_arrive=True))
     assert not any(said)
     drive.pose(20.0)
     assert 'ahead of the odometry' in drive.told[-1]
@@ -119,7 +119,7 @@ def test_what_is_not_recorded_is_counted_and_told(tmp_path, monkeypatch):
     for _ in range(6):
         now[0] += 1.0
         drive.image(8.0)
-        said.append(drive.session.stall(now[0], images_come=True))
+        said.append(drive.session.stall(now[0], images_arrive=True))
     assert not any(said[:-2]) and 'older than the last one used' in said[-1]
     drive.session.close()
     dropped = drive.session.dropped
@@ -185,7 +185,7 @@ def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
     drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
     drive.go(4.05, 10.0)
     drive.session.close()
-    assert Added.RETURNED.value in drive.session.odometry_counts
+    assert Outcome.OUTLIER_REMOVED.value in drive.session.odometry_counts
     seconds, positions = drive.recorded()
     assert len(positions) >= 24  # one in 0.2 m
     assert np.diff(open_dataset(tmp_path / 'run').odometry.stamps_ns).max() < 0.11 * SECOND
@@ -207,11 +207,11 @@ def test_of_a_full_disk_images_are_counted_and_the_rest_is_written_later(
 
     monkeypatch.setattr(drive.recording, name, fail)
     drive.go(0.0, 1.0)
-    assert drive.session.trouble == 'cannot record: No space left on device'
+    assert drive.session.write_error == 'cannot record: No space left on device'
     full.clear()
     drive.go(1.05, 3.0)
     drive.session.close()
-    assert drive.session.trouble == '' and 'recording goes on' in drive.told
+    assert drive.session.write_error == '' and 'recording again' in drive.told
     assert set(drive.session.dropped) == {'could not be written'}
     run = open_dataset(tmp_path / 'run')
     assert len(run) >= 4 and run.odometry.stamps_ns[0] == START

@@ -3,7 +3,7 @@
 import time
 from types import SimpleNamespace
 
-from kbr_localization.ros.diagnostics import diagnose, Topic
+from kbr_localization.ros.diagnostics import diagnose, TopicMonitor
 from kbr_localization.ros.inputs import typical_lead
 from kbr_localization.ros.running import NodeLogger
 import numpy as np
@@ -14,19 +14,19 @@ NOW = 1_600_000_000 * SECOND
 
 
 def topic(name='/image', **known):
-    return Topic(name, 'sensor_msgs/msg/Image', 0.0, **{'publishers': 1, **known})
+    return TopicMonitor(name, 'sensor_msgs/msg/Image', 0.0, **{'publishers': 1, **known})
 
 
 def told(watched, now=10.0, clock_ns=NOW):
     """Return what is said of a topic."""
-    watched.measure(now, 5.0, clock_ns)
+    watched.update(now, 5.0, clock_ns)
     return [watched.hint] if watched.hint else []
 
 
 def rules(awaits_motion='', contradiction='', rival='', **known):
     """Return what is said of a node whose inputs are as they should be but for what is known."""
     values = dict.fromkeys(['still', 'unused', 'off_tf', 'lead', 'silent_cameras'], 0)
-    values |= {'why_unused': 'bad', 'sought': 'odom to base', 'parent': 'odom', 'topics': []}
+    values |= {'why_unused': 'bad', 'wanted': 'odom to base', 'parent': 'odom', 'topics': []}
     topics = {'image': topic(), 'topic': topic('/odom'), 'other_cameras': 'front, rear'}
     inputs = SimpleNamespace(**{**values, **topics, 'unmatched': False, **known})
     inputs.config, inputs.odometry = SimpleNamespace(odom_frame_id='odom'), inputs
@@ -37,9 +37,9 @@ def rules(awaits_motion='', contradiction='', rival='', **known):
     'known, says',
     [
         ({'publishers': 0}, 'publisher count 0: start the sender'),
-        ({'publishers': 0, 'sibling': '/image/compressed'}, '/image/compressed has one: set'),
+        ({'publishers': 0, 'other_transport': '/image/compressed'}, 'compressed has one: set'),
         ({'other_types': 'a/msg/B'}, 'published as a/msg/B, expected sensor_msgs/msg/Image'),
-        ({'sought': 'map to odom'}, '1 publishers, none sends map to odom'),
+        ({'wanted': 'map to odom'}, '1 publishers, none sends map to odom'),
         ({}, '1 publishers, none sends: check the sender'),
     ],
     ids=str,
@@ -62,7 +62,7 @@ def test_silence_has_a_reason(known, says):
 def test_stamps_that_stand_still_or_are_of_another_clock_are_told(stamps, says):
     watched = topic()
     for stamp_ns in stamps:
-        watched.saw(stamp_ns, 9.9)
+        watched.add_message(stamp_ns, 9.9)
     lines = told(watched)
     assert len(lines) == bool(says) and says in ''.join(lines)
 
@@ -73,7 +73,7 @@ def test_stamps_that_stand_still_or_are_of_another_clock_are_told(stamps, says):
 def test_a_stream_that_is_half_lost_is_told_until_it_is_over(arrived, lost, says):
     watched = topic()
     for tick in range(30):
-        watched.saw(NOW + tick, 10.0 + tick)
+        watched.add_message(NOW + tick, 10.0 + tick)
         if tick == 10:
             watched.count, watched.lost = watched.count + arrived, lost
         lost_now = any('the others are lost' in line for line in told(watched, 10.0 + tick, 0))
@@ -84,7 +84,7 @@ def test_a_second_sender_of_the_odometry_is_told_when_it_is_no_dead_one():
     watched = topic('/odom', exclusive=True)
     said = []
     for second in range(40):
-        watched.saw(NOW + second, float(second))
+        watched.add_message(NOW + second, float(second))
         watched.publishers = 2 if second != 5 else 1
         said.append(any('only one may send' in line for line in told(watched, second, 0)))
     assert not any(said[:35]) and said[39]
@@ -102,7 +102,7 @@ def lead(offset, image_rate=10, odometry_rate=50, delay=0.1, seconds=25.0):
 def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rate):
     found = lead(offset, image_rate, odometry_rate)
     (line,) = rules(lead=found)
-    assert f'as both arrive: {found:+.1f} s' in line and 'set the clocks' in line
+    assert f'as both arrive: {found:+.1f} s' in line and 'synchronise the clocks' in line
     assert abs(found - offset) < 0.35
 
 
@@ -117,8 +117,8 @@ def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rat
         ({'lead': lead(0.0, delay=0.6)}, ''),
         ({'lead': lead(0.0, odometry_rate=1)}, ''),
         ({'lead': lead(9.0, seconds=1.5)}, ''),
-        ({'silent_cameras': 'rear', 'other_cameras': 'front'}, 'rear: going on with front alone'),
-        ({'unmatched': True}, 'front, rear at one time'),
+        ({'silent_cameras': 'rear', 'other_cameras': 'front'}, 'rear: using front alone'),
+        ({'unmatched': True}, 'front, rear have matching stamps'),
         ({'unused': 5}, '/odom: none of the last 5 messages could be used: bad'),
         ({'unused': 2}, ''),
         ({'parent': 'a'}, "/odom comes in frame 'a', but odom_frame_id is 'odom'"),

@@ -34,7 +34,7 @@ class Drive:
         self.told, self.answers, self.resets = [], {}, []
         self.log = lambda level, text: self.told.append(text)
         transforms, config = Mock(), NodeConfig(**values)
-        transforms.forget.side_effect = lambda: self.resets.append('reset')
+        transforms.clear.side_effect = lambda: self.resets.append('reset')
         self.session = Session(self.make_tracker, config, self.log, transforms, start, saved)
         self.dropped = lambda: dict(self.session.dropped)
 
@@ -53,7 +53,7 @@ class Drive:
     def give(self, pose, seconds=None):
         given_ns = None if seconds is None else stamp(seconds)
         given = GivenPose(np.asarray(pose), COVARIANCE, given_ns)
-        self.session.request(lambda: self.session.begin_from(given))
+        self.session.request(lambda: self.session.start_from(given))
 
     def ask(self, command):
         self.session.request(getattr(self.session, command))
@@ -131,7 +131,7 @@ def test_a_given_pose_off_the_map_is_told_and_far_off_it_refused(tiny_world, x, 
 def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
     drive.go(0.0, 4.0)
     drive.give([70.0, 0.0, 0.0])
-    drive.ask('begin_globally')
+    drive.ask('start_globally')
     drive.answers.clear()
     drive.go(4.4, 8.0)
     assert max(drive.error(0.4 * tick) for tick in range(11, 21)) < 10.0
@@ -241,10 +241,10 @@ def test_another_tracker_takes_over_the_belief(drive):
 def test_on_another_map_the_belief_starts_anew_or_from_a_pose_given_after_the_switch(drive):
     drive.go(0.0, 4.0)
     drive.ask('replace_tracker')
-    drive.ask('begin_on_another_map')
+    drive.ask('start_on_new_map')
     assert not drive.blind(4.05, 4.2).estimate.localized
     drive.give(np.zeros(3))
-    drive.ask('begin_on_another_map')
+    drive.ask('start_on_new_map')
     drive.give(straight_reference(4.0), 4.0)
     drive.blind(4.25, 4.4)
     assert drive.error(4.4) < 0.3
@@ -253,7 +253,7 @@ def test_on_another_map_the_belief_starts_anew_or_from_a_pose_given_after_the_sw
 def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
     drive.go(0.0, 6.0)
     learnt = drive.answers[stamp(6.0)].estimate.odometry
-    for tick, command in enumerate(('begin_globally', 'forget_belief', 'replace_tracker', '')):
+    for tick, command in enumerate(('start_globally', 'forget_belief', 'replace_tracker', '')):
         if command:
             drive.ask(command)
         else:
@@ -272,7 +272,7 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
     # tyres and load may be others by now
     assert diagnostics['odometry_offset_x_sd'] > 0.9 * UNLIKE[0]
-    drive.ask('begin_on_another_map')
+    drive.ask('start_on_new_map')
     drive.work()
     drive.go(0.8, 1.2)
     diagnostics = drive.answers[stamp(1.2)].estimate.diagnostics

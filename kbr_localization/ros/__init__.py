@@ -1,4 +1,4 @@
-"""The ROS 2 face: nodes and message conversions, no mathematics."""
+"""ROS 2 nodes and message conversions; no mathematics."""
 
 from kbr_localization.workers import prefer_one_thread
 

@@ -5,6 +5,7 @@ import re
 from typing import ClassVar
 
 from kbr_localization.configuration import Config, parameter
+from kbr_localization.datasets.multi_camera import camera_names
 from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
@@ -14,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class StreamConfig(Config):
-    """Parameters of all nodes: frames and images."""
+    """Parameters of all nodes."""
 
     image_transport: str = parameter(
         'raw', 'image, or image/compressed', choices=('raw', 'compressed')
@@ -23,13 +24,13 @@ class StreamConfig(Config):
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
     base_frame_id: str = parameter(
         'base_footprint',
-        'frame of the robot; odometry of another frame is taken to be at the same place',
+        'frame of the robot; another child frame of the odometry counts as the same place',
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
-            # tf2 knows no slash before a frame
+            # tf2 frames have no leading slash
             object.__setattr__(self, name, getattr(self, name).lstrip('/'))
         frames = (self.global_frame_id, self.odom_frame_id)
         if '' in frames or frames[0] == frames[1]:
@@ -41,12 +42,12 @@ class StreamConfig(Config):
 
 @dataclass(frozen=True)
 class InputConfig(StreamConfig):
-    """Parameters of the nodes that listen to a robot."""
+    """Parameters of the localization node and the recorder."""
 
     image_topics: tuple[str, ...] = parameter(
         (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
     )
-    sync_tolerance: float = parameter(0.05, 'seconds between images of one moment', 0.0, 1.0)
+    sync_tolerance: float = parameter(0.05, 'seconds between images of one set', 0.0, 1.0)
     odom_source: str = parameter(
         'auto',
         'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',
@@ -54,13 +55,18 @@ class InputConfig(StreamConfig):
     )
     no_data_timeout: float = parameter(5.0, 'seconds without a message before a hint', 0.5)
 
+    @property
+    def camera_names(self) -> tuple[str, ...]:
+        """Names of several cameras, () for one; raises DatasetError unless they differ."""
+        return camera_names(self.image_topics) if len(self.image_topics) > 1 else ()
+
 
 @dataclass(frozen=True)
 class ChangeableConfig(Config):
-    """Parameters of the node that may change while it runs; all of the filter may as well."""
+    """Parameters of the localization node that may change while it runs, as may the filter's."""
 
     map_file: str = parameter(
-        '', 'map made by `kbr map build`, or a name out of map_files; then call ~/load_map'
+        '', 'map made by `kbr map build`, or a name in map_files; then call ~/load_map'
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
     transform_tolerance: float = parameter(1.0, 'seconds a transform stays valid', 0.0, 60.0)
@@ -70,7 +76,9 @@ class ChangeableConfig(Config):
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
     grow_map: bool = parameter(False, 'add images where the pose is sure and the view is new')
     grow_below: float = parameter(0.6, 'best_similarity below which an image is added', 0.0, 1.0)
-    grow_max_sd: float = parameter(0.25, 'largest standard deviation of its position, metres', 0.0)
+    grow_max_sd: float = parameter(
+        0.25, 'largest sd of the position of an added image, metres', 0.0
+    )
     grow_spacing_d: float = parameter(
         0.5, 'metres between added images of one heading', 0.0, 100.0
     )
@@ -80,7 +88,7 @@ class ChangeableConfig(Config):
 
 @dataclass(frozen=True)
 class NodeConfig(InputConfig, ChangeableConfig):
-    """Parameters of the node; `KbrConfig` has the filter's."""
+    """Parameters of the localization node; `KbrConfig` has the filter's."""
 
     map_files: tuple[str, ...] = parameter(
         (),
@@ -95,7 +103,7 @@ class NodeConfig(InputConfig, ChangeableConfig):
     )
     saved_pose_filepath: str = parameter('', "nav2_amcl's name for pose_file; .json is appended")
     initialize_at_saved_pose: bool = parameter(False, 'use a saved pose of this map of any age')
-    random_seed: int = parameter(0, 'same seed, same run; -1: another one each time', -1)
+    random_seed: int = parameter(0, 'seed of the random draws; -1: a new one at each start', -1)
     autostart: bool = parameter(True, 'activate without a lifecycle manager')
     bond_heartbeat_period: float = parameter(
         0.1,
@@ -107,7 +115,7 @@ class NodeConfig(InputConfig, ChangeableConfig):
     # a raw image of 1920x1080 takes 6 MB
     image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
     image_backlog: int = parameter(
-        4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
+        4, 'images that may wait for processing; with more, only the newest is used', 1, 200
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
     max_speed: float = parameter(
@@ -124,11 +132,11 @@ class NodeConfig(InputConfig, ChangeableConfig):
             raise ConfigurationError(
                 "parameters 'grow_in_place' and 'grow_into' are both set: expected one of them"
             )
-        _ = self.maps  # refuses bad entries
+        _ = self.maps  # raises for bad entries
 
     @property
     def maps(self) -> dict[str, str]:
-        """Paths by name of `map_files`."""
+        """Path of each name in `map_files`; raises ConfigurationError."""
         paths: dict[str, str] = {}
         for entry in self.map_files:
             name, _, path = (part.strip() for part in entry.partition('='))
@@ -151,8 +159,10 @@ class InitialPose(Config):
     y: float = parameter(0.0, 'y in the map frame, metres')
     z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
     yaw: float = parameter(0.0, 'heading in the map frame, radians')
-    std_xy: float = parameter(0.5, 'sd of x and y, metres; also of a pose without any', 1e-3, 1e4)
-    std_yaw: float = parameter(0.26, 'sd of yaw, radians; likewise', 1e-3, 100.0)
+    std_xy: float = parameter(
+        0.5, 'sd of x and y, metres; also for a pose without covariance', 1e-3, 1e4
+    )
+    std_yaw: float = parameter(0.26, 'the same of yaw, radians', 1e-3, 100.0)
 
     @property
     def covariance(self) -> FloatArray:
@@ -162,34 +172,32 @@ class InitialPose(Config):
 
 @dataclass(frozen=True)
 class RecorderConfig(InputConfig):
-    """Parameters of the recorder node."""
-
     out: str = parameter('', 'run folder to write; an existing run is continued')
     spacing_distance: float = parameter(0.2, 'metres between recorded images', 0.0, 100.0)
     spacing_angle: float = parameter(0.2, 'radians between recorded images', 0.0, 7.0)
     max_position_sd: float = parameter(0.5, 'largest sd of x or y of a pose, metres', 0.0)
     label: str = parameter('unknown', "the place's name, written with every image")
-    jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
+    jpeg_quality: int = parameter(95, 'JPEG quality of raw images', 1, 100)
     image_queue: int = parameter(60, 'images that may wait for their odometry', 1, 200)
     pose_type: str = parameter(
         'pose_with_covariance',
-        'messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; none: '
-        'nothing knows the pose, and `kbr map build --poses odometry` finds it',
+        'type of the topic pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; none: '
+        'no pose is known, and `kbr map build --poses odometry` finds it',
         choices=('pose_with_covariance', 'pose', 'odometry', 'tf', 'none'),
     )
 
 
 @dataclass(frozen=True)
 class PlayerConfig(StreamConfig):
-    """Parameters of the player; `run` and `cameras` are of the node only."""
+    """Parameters of the player; `kbr play` does not use `run` and `cameras`."""
 
     run: str = parameter('', 'COLD run folder or rosbag2 to play')
     cameras: tuple[str, ...] = parameter(
-        (), 'cameras to play out of several: folders of a COLD run, topics of a bag'
+        (), 'cameras to play if there are several: folders of a COLD run, topics of a bag'
     )
     rate: float = parameter(1.0, 'speed relative to the recording', 0.01, 1000.0)
     loop: bool = parameter(False, 'start over at the end; with recorded stamps time jumps back')
-    start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0, 1e9)
+    start: float = parameter(0.0, 'seconds to skip at the beginning', 0.0, 1e9)
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0, 1e9)
     stamps: str = parameter(
         'recorded',

@@ -1,4 +1,4 @@
-"""Between ROS messages and arrays: stamps in nanoseconds, poses (3,), covariances (3, 3)."""
+"""Convert ROS messages to and from arrays: stamps in ns, poses (3,), covariances (3, 3)."""
 
 import array
 import importlib
@@ -18,11 +18,11 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
 PLANAR = np.ix_([0, 1, 5], [0, 1, 5])
-"""Entries of x, y and yaw in the 6x6 covariance of a ROS pose."""
+"""Indices of x, y and yaw in the 6x6 covariance of a ROS pose."""
 
 
 def optional_interface(module: str, name: str) -> Any:
-    """Return a message or service type such as `nav2_msgs.msg`, `Particle`; None without it."""
+    """Return a type such as `nav2_msgs.msg`, `Particle`; None if it is not installed."""
     try:
         return getattr(importlib.import_module(module), name, None)
     except ImportError:
@@ -30,28 +30,25 @@ def optional_interface(module: str, name: str) -> Any:
 
 
 def type_name(message_type: type[Any]) -> str:
-    """Return the name of a message type in the ROS graph."""
+    """Return the name of a message type as sensor_msgs/msg/Image."""
     return f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
 
 
 def stamp_to_ns(stamp: Time) -> int:
-    """Integer nanoseconds of a stamp."""
     return int(stamp.sec) * SECOND + int(stamp.nanosec)
 
 
 def ns_to_stamp(stamp_ns: int) -> Time:
-    """Stamp of integer nanoseconds."""
     seconds, nanoseconds = divmod(int(stamp_ns), SECOND)
     return Time(sec=seconds, nanosec=nanoseconds)
 
 
 def stamped_header(stamp_ns: int, frame_id: str) -> Header:
-    """Header of a message."""
     return Header(stamp=ns_to_stamp(stamp_ns), frame_id=frame_id)
 
 
 def pose_to_message(pose: FloatArray) -> Pose:
-    """Pose message in the plane z = 0 of a pose (3,)."""
+    """Return the message of a pose (3,), with z, roll and pitch zero."""
     message = Pose()
     message.position.x, message.position.y = float(pose[0]), float(pose[1])
     message.orientation.z = math.sin(0.5 * float(pose[2]))
@@ -60,12 +57,12 @@ def pose_to_message(pose: FloatArray) -> Pose:
 
 
 def pose_from_message(message: Pose) -> FloatArray:
-    """Pose (3,) of a message without roll and pitch; raises DatasetError as `floor_pose`."""
+    """Return the pose (3,), ignoring z, roll and pitch; raises DatasetError as `floor_pose`."""
     return floor_pose(message.position, message.orientation)
 
 
 def covariance_from_message(covariance: Any) -> FloatArray:
-    """Covariance (3, 3) of x, y, heading; raises RosError when it is not a covariance."""
+    """Return the covariance (3, 3) of x, y, heading; raises RosError if it is invalid."""
     planar = np.asarray(covariance, dtype=np.float64).reshape(6, 6)[PLANAR]
     symmetric = np.asarray(0.5 * planar + 0.5 * planar.T)
     if not is_covariance(symmetric) or np.diag(symmetric).max() > 1e12:
@@ -79,7 +76,7 @@ def covariance_from_message(covariance: Any) -> FloatArray:
 def pose_with_covariance(
     stamp_ns: int, frame_id: str, pose: FloatArray, covariance: FloatArray
 ) -> PoseWithCovarianceStamped:
-    """Stamped message of a pose (3,) and its covariance (3, 3); z, roll and pitch are zero."""
+    """Return the message of a pose (3,) and its covariance (3, 3)."""
     message = PoseWithCovarianceStamped(header=stamped_header(stamp_ns, frame_id))
     message.pose.pose = pose_to_message(pose)
     full = np.zeros((6, 6))
@@ -91,7 +88,7 @@ def pose_with_covariance(
 def transform_message(
     stamp_ns: int, frame_id: str, child_frame_id: str, pose: FloatArray
 ) -> TransformStamped:
-    """Transform message of the pose (3,) of a frame in another one."""
+    """Return the transform with the pose (3,) of the child frame in the other."""
     at = pose_to_message(pose)
     message = TransformStamped(child_frame_id=child_frame_id)
     message.header = stamped_header(stamp_ns, frame_id)
@@ -102,33 +99,33 @@ def transform_message(
 
 
 def pose_from_transform(message: TransformStamped) -> FloatArray:
-    """Pose (3,) of a frame in another one; raises DatasetError as `floor_pose`."""
+    """Return the pose (3,) of the child frame; raises DatasetError as `floor_pose`."""
     return floor_pose(message.transform.translation, message.transform.rotation)
 
 
 def odometry_message(
     stamp_ns: int, pose: FloatArray, frame_id: str, child_frame_id: str
 ) -> Odometry:
-    """Odometry message of a pose (3,) of the base; its velocity is left at zero."""
+    """Return the message of a pose (3,) of the base, with velocity zero."""
     message = Odometry(header=stamped_header(stamp_ns, frame_id), child_frame_id=child_frame_id)
     message.pose.pose = pose_to_message(pose)
     return message
 
 
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
-    """Raw image message, mono8 of (height, width) or bgr8 of (height, width, 3) uint8."""
+    """Return a raw image: mono8 of (height, width) or bgr8 of (height, width, 3) uint8."""
     pixels = np.ascontiguousarray(image)
     message = Image(header=stamped_header(stamp_ns, frame_id))
     message.height, message.width = pixels.shape[:2]
     message.encoding = 'mono8' if pixels.ndim == 2 else 'bgr8'
     message.step = pixels.strides[0]
-    # rclpy copies an array('B') but checks bytes one by one (62 ms at 640x480)
+    # rclpy copies an array('B') at once, but checks each item of bytes (62 ms at 640x480)
     message.data = array.array('B', pixels.tobytes())
     return message
 
 
 def compressed_image_message(encoded: bytes, stamp_ns: int, frame_id: str) -> CompressedImage:
-    """Image message of JPEG or PNG bytes."""
+    """Return the message of a JPEG or PNG file."""
     message = CompressedImage(header=stamped_header(stamp_ns, frame_id))
     message.format = 'png' if encoded.startswith(b'\x89PNG') else 'jpeg'
     message.data = array.array('B', encoded)

@@ -1,4 +1,4 @@
-"""What the nodes say on /diagnostics once a second, and what is wrong with their inputs."""
+"""Diagnostics of the nodes, published once a second, and hints at problems of the inputs."""
 
 from __future__ import annotations
 
@@ -22,64 +22,71 @@ if TYPE_CHECKING:
     from kbr_localization.ros.localization import Localization
 
 STALE_SECONDS = 2.0
-"""Without a message, after which an input is said to be missing."""
+"""Time without a message after which an input is reported as missing."""
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 LEVELS = {'localized': OK, 'uncertain': WARN, 'not localized': ERROR, 'not on this map': ERROR}
 
 
 @dataclass
-class Topic:
+class TopicMonitor:
     """
-    Facts about one input topic, which is listened to since `last`.
+    The state of one input topic.
 
-    `remedy`: for messages of another type. `exclusive`: only one may publish. `sought`: which of
-    all messages count. `lost`: messages that were sent but did not arrive. `publishers`,
-    `other_types`: publishers of the expected type, and other types. `sibling`: topic on which
-    images of the other `image_transport` come. `hint`: what is wrong, and the remedy, or nothing.
+    `received`: monotonic time of the last message, or else of the subscription. `type_remedy`:
+    what to do if the topic has another type. `exclusive`: whether only one node may publish.
+    `wanted`: which messages count, on a topic that has others too. `lost`: messages that were sent
+    but did not arrive. `publishers`: number with the expected type; `other_types`: other types.
+    `other_transport`: topic of images for the other `image_transport`, if published. `repeated`:
+    messages since the stamp last changed. `silence`: seconds since the last message. `hint`: the
+    problem with its remedy, or ''.
     """
 
     name: str
     type_name: str
-    last: float
-    remedy: str = 'remap the topic'
+    received: float
+    type_remedy: str = 'remap the topic'
     exclusive: bool = False
-    sought: str = ''
+    wanted: str = ''
     subscription: Any = None
     count: int = 0
     lost: int = 0
     rate: float = 0.0
     publishers: int = 0
     other_types: str = ''
-    sibling: str = ''
+    other_transport: str = ''
     stamp_ns: int | None = None
     repeated: int = 0
     silence: float = 0.0
     hint: str = ''
-    _alone: float = -math.inf
+    _last_single: float = -math.inf
 
     def __post_init__(self) -> None:
-        self._history = deque([(self.last, 0, 0)], maxlen=11)
+        self._history = deque([(self.received, 0, 0)], maxlen=11)
 
-    def saw(self, stamp_ns: int, now: float) -> None:
-        """Count a message."""
+    def add_message(self, stamp_ns: int, now: float) -> None:
         self.count += 1
-        self.last = now
+        self.received = now
         self.repeated = self.repeated + 1 if stamp_ns == self.stamp_ns else 0
         self.stamp_ns = stamp_ns
 
-    def measure(self, now: float, timeout: float, clock_ns: int) -> None:
-        """Update what holds of the last ten seconds and of now; once a second."""
+    def update(self, now: float, timeout: float, clock_ns: int) -> None:
+        """
+        Update `rate` (of the last ten seconds), `silence` and `hint`; call it once a second.
+
+        `now`: monotonic time in seconds. `timeout`: seconds of silence before a hint. `clock_ns`:
+        ROS time of this node, 0 without a clock.
+        """
         then, count, lost = self._history[0]
         self._history.append((now, self.count, self.lost))
         recent = self.count - count
         sent = recent + self.lost - lost
         self.rate = recent / max(now - then, 1e-3)
-        self.silence = now - self.last
+        self.silence = now - self.received
         ahead = (self.stamp_ns - clock_ns) * 1e-9 if self.stamp_ns and clock_ns else 0.0
-        if not self.exclusive or self.publishers < 2 or self._alone < 0.0:
-            self._alone = now
+        if not self.exclusive or self.publishers < 2 or self._last_single < 0.0:
+            self._last_single = now
         self.hint = ''
-        # Fast DDS may count to the end of its numbers
+        # Fast DDS sometimes reports a loss of 2**31
         if 5 <= sent - recent <= 1_000_000 and recent <= 0.9 * sent:
             self.hint = (
                 f'{self.name}: {recent} of {sent} messages arrive, the others are lost on the '
@@ -97,7 +104,7 @@ class Topic:
                 f'{self.name}: stamps minus the clock of this node: {ahead:+.0f} s: check '
                 'use_sim_time here and at the sender'
             )
-        elif now - self._alone >= 30.0:  # DDS may show a killed process that long
+        elif now - self._last_single >= 30.0:  # DDS may list a killed process that long
             self.hint = (
                 f'{self.name}: {self.publishers} publishers, of which only one may send: stop all '
                 'but one, or remap the topic'
@@ -105,37 +112,43 @@ class Topic:
 
     def _why_silent(self) -> str:
         if self.other_types:
-            return f'published as {self.other_types}, expected {self.type_name}: {self.remedy}'
+            return (
+                f'published as {self.other_types}, expected {self.type_name}: {self.type_remedy}'
+            )
         if not self.publishers:
-            other = f', but {self.sibling} has one: set image_transport' if self.sibling else ''
-            return 'publisher count 0' + (other or ': start the sender, or remap the topic')
-        remedy = ': check the sender; for raw images also the DDS buffers (config/fastdds.xml)'
-        sought = f' {self.sought}' if self.sought else remedy
-        return f'{self.publishers} publishers, none sends{sought}'
+            if self.other_transport:
+                return (
+                    f'publisher count 0, but {self.other_transport} has one: set image_transport'
+                )
+            return 'publisher count 0: start the sender, or remap the topic'
+        if self.wanted:
+            return f'{self.publishers} publishers, none sends {self.wanted}'
+        remedy = 'check the sender; for raw images also the DDS buffers (config/fastdds.xml)'
+        return f'{self.publishers} publishers, none sends: {remedy}'
 
 
 def diagnose(
     inputs: Inputs, awaits_motion: str = '', contradiction: str = '', rival: str = ''
 ) -> list[str]:
     """
-    Return one line, with the remedy, for each thing that is wrong with the inputs of a node.
+    Return one line for each problem of a node's inputs, with its remedy.
 
-    `awaits_motion`: what waits for the robot to move. `contradiction`: of images and odometry.
-    `rival`: a transform that another node broadcasts too.
+    `awaits_motion`: what needs the robot to move. `contradiction`: how images contradict the
+    odometry. `rival`: the node's transform, if another node broadcasts it too.
     """
     source, image, lead = inputs.odometry, inputs.image.name, inputs.lead
     odometry, frame = source.topic.name, inputs.config.odom_frame_id
-    looks = inputs.image.silence <= STALE_SECONDS
+    images_arrive = inputs.image.silence <= STALE_SECONDS
     rules: tuple[tuple[Any, str], ...] = (
         *((topic.hint, topic.hint) for topic in inputs.topics),
         (
             inputs.silent_cameras,
-            f'no images of {inputs.silent_cameras}: going on with {inputs.other_cameras} alone',
+            f'no images of {inputs.silent_cameras}: using {inputs.other_cameras} alone',
         ),
         (
             inputs.unmatched,
-            f'no images of {inputs.other_cameras} at one time: synchronise the cameras, or raise '
-            'sync_tolerance',
+            f'no images of {inputs.other_cameras} have matching stamps: synchronise the cameras, '
+            'or raise sync_tolerance',
         ),
         (
             source.unused >= 3,
@@ -145,31 +158,31 @@ def diagnose(
         (
             source.parent != frame,
             f'{odometry} comes in frame {source.parent!r}, but odom_frame_id is {frame!r}: set '
-            'one of them, or the transform leads nowhere',
+            'one of them, or else the transform is disconnected',
         ),
         (
-            awaits_motion and source.still >= 10.0 and looks,
+            awaits_motion and source.still >= 10.0 and images_arrive,
             f'{odometry}: the pose has stood still for {source.still:.0f} s, and {awaits_motion}: '
-            'drive on, or see whether the base driver reads the wheels and fills the pose, not '
+            'drive on, or check that the base driver reads the wheels and fills the pose, not '
             'only the twist',
         ),
         (contradiction, f'{odometry}: {contradiction}'),
         (
-            # odometry takes up to 0.1 s; exposure, readout, buffers, JPEG, network up to 0.7 s
+            # odometry is up to 0.1 s late, an image up to 0.7 s (exposure, readout, JPEG, network)
             not -0.8 <= lead <= 0.5,
             f'stamps of {image} minus those of {odometry} as both arrive: {lead:+.1f} s, expected '
-            '-0.8 to 0.5 s: their clocks differ, or images come that late: an image is paired '
-            'with the odometry of its stamp, so set the clocks by each other (chrony), or see how '
-            'the drivers stamp',
+            '-0.8 to 0.5 s: the clocks differ, or images arrive late. An image is paired with the '
+            'odometry of its stamp: synchronise the clocks (chrony), or check the stamps of the '
+            'drivers',
         ),
         (
             source.off_tf > 0.3,
-            f'{odometry} is {source.off_tf:.1f} m or rad off {source.sought} on TF: set '
+            f'{odometry} is {source.off_tf:.1f} m or rad off {source.wanted} on TF: set '
             'odom_source to tf',
         ),
         (
             rival,
-            f'somebody else also sends the transform {rival}: stop it (AMCL, SLAM, a static '
+            f'another node also sends the transform {rival}: stop it (AMCL, SLAM, a static '
             'publisher), or set tf_broadcast to false here',
         ),
     )
@@ -177,7 +190,7 @@ def diagnose(
 
 
 class StatusPublisher:
-    """Call `report` once a second of steady time, which a missing /clock does not stop."""
+    """Publish what `report` returns once a second, by a steady clock: /clock may be missing."""
 
     def __init__(self, node: Node, report: Callable[[], list[DiagnosticStatus]]) -> None:
         self._node, self._report = node, report
@@ -187,7 +200,6 @@ class StatusPublisher:
         )
 
     def destroy(self) -> None:
-        """Stop reporting."""
         self._node.destroy_timer(self._timer)
         self._node.destroy_publisher(self._publisher)
 
@@ -200,7 +212,7 @@ class StatusPublisher:
 def status(
     node: Node, part: str, level: bytes, message: str, values: Mapping[str, Any]
 ) -> DiagnosticStatus:
-    """Make a status of a part of a node; numbers are written with six digits."""
+    """Return the status of a part of a node; floats are written with six digits."""
     label = node.get_fully_qualified_name().lstrip('/')
     texts = {k: f'{v:.6g}' if isinstance(v, float) else str(v) for k, v in values.items()}
     return DiagnosticStatus(
@@ -213,9 +225,9 @@ def status(
 
 
 def input_status(
-    node: Node, inputs: Inputs, hints: list[str], others: Mapping[str, int]
+    node: Node, inputs: Inputs, hints: list[str], counts: Mapping[str, int]
 ) -> DiagnosticStatus:
-    """Status of the inputs: rates, what is wrong, and counts of what was dropped, by reason."""
+    """Return the status of the inputs: rates, hints, what was dropped by reason, more counts."""
     dropped, values = inputs.dropped, dict[str, Any]()
     for topic in inputs.topics:
         values[f'{topic.name} [Hz]'] = topic.rate
@@ -224,15 +236,15 @@ def input_status(
         values[f'{topic.name} publishers'] = topic.publishers
     values |= {f'images dropped: {reason}': count for reason, count in dropped.items()}
     values |= {
-        f'odometry: {reason}': count for reason, count in inputs.session.odometry_counts.items()
+        f'odometry: {reason}': count for reason, count in inputs.worker.odometry_counts.items()
     }
-    values |= {'images dropped': sum(dropped.values()), **others}
+    values |= {'images dropped': sum(dropped.values()), **counts}
     rates = ', '.join(f'{topic.name} {topic.rate:.1f} Hz' for topic in inputs.topics)
     return status(node, 'input', WARN if hints else OK, '; '.join(hints) or rates, values)
 
 
 class Reporter:
-    """Diagnostics of an active localization; the log says when there is no pose."""
+    """Publish and log the diagnostics of an active localization."""
 
     def __init__(self, node: ParameterNode, localization: Localization) -> None:
         self._node, self._localization = node, localization
@@ -242,18 +254,18 @@ class Reporter:
     def _report(self) -> list[DiagnosticStatus]:
         now, parts = time.monotonic(), self._localization
         session, inputs, growing = parts.session, parts.inputs, parts.growing
-        inputs.measure(now)
+        inputs.update(now)
         last = session.last
         lost = last is not None and not last.estimate.localized
         wrong = last is not None and last.estimate.diagnostics.get('odometry_wrong', 0.0) > 0.5
         hints = diagnose(
             inputs,
-            'one view does not tell where' if lost else '',
+            'one view does not determine the pose' if lost else '',
             contradiction(stands=inputs.odometry.still > 1.0) if wrong else '',
             parts.transforms.rival,
         )
         missing = self._missing(now)
-        # whoever is started together with the node takes as long as it does
+        # drivers that are started together with the node need time as well
         if missing and now - self._started >= parts.settings.config.no_data_timeout:
             self._node.log('warning', f'no pose: {missing}')
         for hint in hints:
@@ -262,22 +274,23 @@ class Reporter:
         if count >= 3:
             why, name = session.tracker.last_error or 'see the log', inputs.image.name
             unusable = f'{name}: none of the last {count} images could be used: {why}'
-            hints.append(unusable)  # each kind of image is in the log already
+            hints.append(unusable)  # not logged here, as the session logs each error
         used = {'images answered': session.answered, 'images used': session.used}
-        held, failure = growing.facts(), growing.failure
-        text = f'{held["map"]}: {held["images"]} images' + (f', but: {failure}' if failure else '')
+        values, failure = growing.status_values(), growing.failure
+        text = f'{values["map"]}: {values["images"]} images'
+        text += f', but: {failure}' if failure else ''
         return [
             self._localization_status(missing or unusable),
             input_status(self._node, inputs, hints, used),
             self._load_status(),
-            status(self._node, 'map', WARN if failure else OK, text, held),
+            status(self._node, 'map', WARN if failure else OK, text, values),
         ]
 
     def _missing(self, now: float) -> str:
-        """Say what keeps the node from giving a pose right now, or nothing."""
+        """Return why there is no current pose, or ''."""
         session, inputs = self._localization.session, self._localization.inputs
         image, odometry = inputs.image, inputs.odometry.topic
-        last = session.last  # the worker may take it away
+        last = session.last  # the worker may change it
         missing = [
             f'nothing on {topic.name} for {topic.silence:.0f} s'
             for topic in (image, odometry)
@@ -297,10 +310,10 @@ class Reporter:
         return f'no image on {image.name} could be used for {age:.0f} s' * (age > STALE_SECONDS)
 
     def _localization_status(self, missing: str) -> DiagnosticStatus:
-        """Status of the pose; `missing`: what there is no current pose without."""
+        """Return the status of the pose; `missing`: why there is no current one."""
         last = self._localization.session.last
         if last is None or not last.is_known:
-            text = f'Not localized: {missing or "no image has said where"}'
+            text = f'Not localized: {missing or "no image has shown the place yet"}'
             return status(self._node, 'localization', ERROR, text, {})
         estimate: PoseEstimate = last.estimate
         sd = np.sqrt(np.diag(estimate.covariance)).tolist()
@@ -312,8 +325,8 @@ class Reporter:
         if missing:
             text, level = f'{text}, but: {missing}', DiagnosticStatus.STALE
         elif not estimate.localized:
-            told = estimate.diagnostics.items()
-            why = ', '.join(f'{k} {v:.3g}' for k, v in told if not k.startswith('odometry_'))
+            reasons = estimate.diagnostics.items()
+            why = ', '.join(f'{k} {v:.3g}' for k, v in reasons if not k.startswith('odometry_'))
             text = f'{text}: {why}'
         return status(self._node, 'localization', level, text, values)
 

@@ -1,4 +1,4 @@
-"""What a node listens to: images, and odometry from a topic or from TF."""
+"""Subscriptions of a node: images, and odometry from a topic or from TF."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection
@@ -8,13 +8,19 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets.images import MessageImage
-from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
+from kbr_localization.datasets.multi_camera import LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.buffers import Coverage, Feed, OdometryBuffer, SECOND, Stamped
+from kbr_localization.ros.buffers import (
+    Availability,
+    OdometryBuffer,
+    SECOND,
+    StampedPose,
+    Worker,
+)
 from kbr_localization.ros.config import InputConfig
 from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
-from kbr_localization.ros.diagnostics import Topic
+from kbr_localization.ros.diagnostics import TopicMonitor
 from kbr_localization.ros.parameters import ParameterNode
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -28,14 +34,14 @@ try:
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
-COMPRESSED = '/compressed'
+COMPRESSED_SUFFIX = '/compressed'
 TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-def listen(topic: str, create: Callable[[], Any]) -> Any:
-    """Return what `create` makes of a topic; raises ConfigurationError where there can be none."""
+def open_topic(topic: str, create: Callable[[], Any]) -> Any:
+    """Return the publisher or subscription that `create` makes; raises ConfigurationError."""
     try:
         return create()
     except UnsupportedEventTypeError:
@@ -49,20 +55,20 @@ def listen(topic: str, create: Callable[[], Any]) -> Any:
 
 
 def subscribe(
-    node: Node, message_type: Any, name: str, take: Callable[[Any], None], qos: QoSProfile
-) -> Topic:
-    """Subscribe, and return what is known of the topic; raises ConfigurationError as `listen`."""
-    topic = Topic(name, type_name(message_type), time.monotonic())
+    node: Node, message_type: Any, name: str, callback: Callable[[Any], None], qos: QoSProfile
+) -> TopicMonitor:
+    """Subscribe, and return a monitor of the topic; raises ConfigurationError as `open_topic`."""
+    topic = TopicMonitor(name, type_name(message_type), time.monotonic())
 
     def count_lost(event: Any) -> None:
         topic.lost = event.total_count
 
-    create = partial(node.create_subscription, message_type, name, take, qos)
+    create = partial(node.create_subscription, message_type, name, callback, qos)
     try:
         events = SubscriptionEventCallbacks(message_lost=count_lost)
-        topic.subscription = listen(name, partial(create, event_callbacks=events))
-    except UnsupportedEventTypeError:
-        topic.subscription = listen(name, create)  # a DDS that does not count them
+        topic.subscription = open_topic(name, partial(create, event_callbacks=events))
+    except UnsupportedEventTypeError:  # the DDS does not count lost messages
+        topic.subscription = open_topic(name, create)
     topic.name = topic.subscription.topic_name
     return topic
 
@@ -71,52 +77,53 @@ class TransformListener:
     """
     The newest planar transforms: of /tf_static, and of the map or odometry frame on /tf.
 
-    `type`: of the messages, None without tf2_msgs. `links`: by frame its parent, the stamp in
-    nanoseconds (0 of a static one) and the pose (3,). `callbacks` are called after each message.
+    `type`: type of the messages, None without tf2_msgs. `transforms`: for each child frame its
+    parent, the stamp in nanoseconds (0 for a static transform) and the pose (3,). `callbacks` are
+    called after each message.
     """
 
     def __init__(self, node: ParameterNode, config: InputConfig) -> None:
         self._log = node.log
-        # as a message has them
+        # the names as they appear in a serialized message
         self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
         self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
-        self.links: dict[str, tuple[str, int, se2.FloatArray]] = {}
+        self.transforms: dict[str, tuple[str, int, se2.FloatArray]] = {}
         self.callbacks: list[Callable[[], None]] = []
         if self.type is not None:
-            listen_to = partial(node.create_subscription, self.type)
-            self._topic = listen_to('/tf', self._take_raw, TF_QOS, raw=True).topic_name
-            listen_to('/tf_static', partial(self._take, static=True), STATIC_QOS)
+            create = partial(node.create_subscription, self.type)
+            self._topic = create('/tf', self._on_raw_message, TF_QOS, raw=True).topic_name
+            create('/tf_static', partial(self._on_message, static=True), STATIC_QOS)
 
-    def topic(self, sought: str) -> Topic:
-        """Facts about /tf for who seeks a transform there; raises RosError without tf2_msgs."""
+    def monitor(self, wanted: str) -> TopicMonitor:
+        """Return a monitor of /tf for a wanted transform; raises RosError without tf2_msgs."""
         if self.type is None:
-            raise RosError(f'{sought} on /tf needs tf2_msgs: install it, or listen to a topic')
-        return Topic(self._topic, type_name(self.type), time.monotonic(), sought=sought)
+            raise RosError(f'{wanted} on /tf needs tf2_msgs: install it, or listen to a topic')
+        return TopicMonitor(self._topic, type_name(self.type), time.monotonic(), wanted=wanted)
 
-    def pose(self, parent: str, frame: str) -> Stamped | None:
-        """Look up the newest stamp and place (3,) of a frame in one above it; None without."""
+    def pose(self, ancestor: str, frame: str) -> StampedPose | None:
+        """Return the newest stamp and the pose (3,) of a frame in an ancestor, None if unknown."""
         newest_ns, pose = 0, np.zeros(3)
-        for _ in self.links:  # a tree with a circle has no top
-            if frame not in self.links:
+        for _ in self.transforms:  # wrong transforms may form a cycle
+            if frame not in self.transforms:
                 return None
-            frame, stamp_ns, step = self.links[frame]
+            frame, stamp_ns, step = self.transforms[frame]
             newest_ns, pose = max(newest_ns, stamp_ns), se2.compose(step, pose)
-            if frame == parent:
+            if frame == ancestor:
                 return newest_ns, pose
         return None
 
-    def _take_raw(self, data: bytes) -> None:
-        # reading the transforms of many joints would take a tenth of a core
+    def _on_raw_message(self, data: bytes) -> None:
+        # deserializing the transforms of many joints would take a tenth of a core
         if any(frame in data for frame in self._frames):
-            self._take(deserialize_message(data, self.type))
+            self._on_message(deserialize_message(data, self.type))
 
-    def _take(self, message: Any, static: bool = False) -> None:
+    def _on_message(self, message: Any, static: bool = False) -> None:
         for transform in message.transforms:
             parent, child = transform.header.frame_id, transform.child_frame_id
             stamp_ns = 0 if static else stamp_to_ns(transform.header.stamp)
             try:
-                link = (parent.lstrip('/'), stamp_ns, conversions.pose_from_transform(transform))
-                self.links[child.lstrip('/')] = link
+                pose = conversions.pose_from_transform(transform)
+                self.transforms[child.lstrip('/')] = parent.lstrip('/'), stamp_ns, pose
             except DatasetError as error:
                 self._log('warning', f'transform not used: {parent} to {child}: {error}')
         for callback in self.callbacks:
@@ -125,186 +132,186 @@ class TransformListener:
 
 class OdometrySource:
     """
-    The odometry of a robot, from the topic `odom` or from TF, as `odom_source` says.
+    The odometry of a robot, from the topic `odom` or from TF, by the parameter `odom_source`.
 
     With 'auto' the topic is used until TF has odometry; with 'topic' the two are compared.
-    `topic`: facts about where it comes from. `sought`: the transform with it. `frame`: the one
-    that it moves. `newest`: its last stamp and pose (3,), `resting`: the first one of that place.
-    `unused`: messages that could not be used since the last that could, `why_unused` not.
-    `off_tf`: metres or radians by which TF differs.
+    `topic`: monitor of the source. `wanted`: the transform on TF. `parent`, `frame`: parent and
+    child frame. `newest`: the last stamp and pose (3,). `unused`: messages that could not be used
+    since the last usable one; `why_unused`: the reason. `off_tf`: difference from TF, in metres or
+    radians.
     """
 
     def __init__(
-        self, node: ParameterNode, config: InputConfig, session: Feed, listener: TransformListener
+        self, node: ParameterNode, config: InputConfig, worker: Worker, listener: TransformListener
     ) -> None:
-        self._node, self._config, self._session, self._listener = node, config, session, listener
-        self.newest: Stamped | None = None
-        self.resting: Stamped | None = None
-        self._compared: Stamped | None = None
-        self._on_tf = OdometryBuffer(5 * SECOND)
-        self.frame, self.parent, self._of_tf = '', config.odom_frame_id, False
+        self._node, self._config, self._worker, self._listener = node, config, worker, listener
+        self.newest: StampedPose | None = None
+        self._rest_start: StampedPose | None = None
+        self._compared: StampedPose | None = None
+        self._tf_odometry = OdometryBuffer(5 * SECOND)
+        self.frame, self.parent, self._uses_tf = '', config.odom_frame_id, False
         self.unused, self.why_unused, self.off_tf = 0, '', 0.0
-        self.sought = f'{config.odom_frame_id} to {config.base_frame_id}'
+        self.wanted = f'{config.odom_frame_id} to {config.base_frame_id}'
         if config.odom_source == 'tf':
-            self.topic = listener.topic(self.sought)
+            self.topic = listener.monitor(self.wanted)
         else:
-            self.topic = subscribe(node, Odometry, 'odom', self._take_message, ODOMETRY_QOS)
+            self.topic = subscribe(node, Odometry, 'odom', self._on_message, ODOMETRY_QOS)
             self.topic.exclusive = True
-        listener.callbacks.append(self._take_transforms)
+        listener.callbacks.append(self._on_transforms)
 
-    def _take_message(self, message: Odometry) -> None:
+    def _on_message(self, message: Odometry) -> None:
         stamp_ns = stamp_to_ns(message.header.stamp)
-        self.topic.saw(stamp_ns, time.monotonic())
+        self.topic.add_message(stamp_ns, time.monotonic())
         self.parent = message.header.frame_id.lstrip('/')
         try:
             pose = conversions.pose_from_message(message.pose.pose)
         except DatasetError as error:
-            self._session.odometry_counts['not usable'] += 1
+            self._worker.odometry_counts['not usable'] += 1
             self.unused, self.why_unused = self.unused + 1, str(error)
             self._node.log('warning', f'odometry not used: {error}')
             return
         self.unused, self.frame = 0, message.child_frame_id.lstrip('/')
         self._add(stamp_ns, pose)
 
-    def _take_transforms(self) -> None:
-        """Take the odometry from TF if it has a newer one, and from then on, or compare it."""
+    def _on_transforms(self) -> None:
+        """Use new odometry of TF from now on; with `odom_source` 'topic' only for `compare`."""
         odom = self._config.odom_frame_id
         for frame in filter(None, (self._config.base_frame_id, self.frame)):
             found = self._listener.pose(odom, frame)
-            if found is not None and found[0]:  # static ones alone tell no motion
+            if found is not None and found[0]:  # not from static transforms only
                 break
         else:
             return
         if self._config.odom_source == 'topic':
-            self._on_tf.add(*found)
+            self._tf_odometry.add(*found)
             return
-        changes = not self._of_tf or frame != self.frame
+        changes = not self._uses_tf or frame != self.frame
         if not changes and self.newest is not None and found[0] == self.newest[0]:
             return
-        anew = changes and self.newest is not None
+        new_source = changes and self.newest is not None
         if changes:
-            self._node.log('info', f'the odometry is that of TF, {odom} to {frame}', 0.0)
+            self._node.log('info', f'odometry is now taken from TF, {odom} to {frame}', 0.0)
             if self.topic.subscription is not None:
                 self._node.destroy_subscription(self.topic.subscription)
-            self.topic, self.frame = self._listener.topic(self.sought), frame
-            self.parent, self._of_tf = odom, True
-        self.topic.saw(found[0], time.monotonic())
-        self._add(*found, anew)
+            self.topic, self.frame = self._listener.monitor(self.wanted), frame
+            self.parent, self._uses_tf = odom, True
+        self.topic.add_message(found[0], time.monotonic())
+        self._add(*found, new_source)
 
-    def _add(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> None:
+    def _add(self, stamp_ns: int, pose: se2.FloatArray, new_source: bool = False) -> None:
         self.newest = (stamp_ns, pose)
-        since_ns, place = self.resting or self.newest
-        if stamp_ns <= since_ns or np.abs(se2.between(place, pose)).max() > 0.01:
-            self.resting = self.newest
-        self._session.add_odometry(stamp_ns, pose, anew)
+        start_ns, start = self._rest_start or self.newest
+        if stamp_ns <= start_ns or np.abs(se2.between(start, pose)).max() > 0.01:
+            self._rest_start = self.newest
+        self._worker.add_odometry(stamp_ns, pose, new_source)
 
     @property
     def still(self) -> float:
         """Seconds for which the pose has not moved."""
-        return (self.newest[0] - self.resting[0]) * 1e-9 if self.newest and self.resting else 0.0
+        if self.newest is None or self._rest_start is None:
+            return 0.0
+        return (self.newest[0] - self._rest_start[0]) * 1e-9
 
     def compare(self) -> None:
-        """Compare the pose of a second ago with TF; once a second."""
+        """Compare the pose of the last call with TF, which may be late; call it once a second."""
         self.off_tf, compared, self._compared = 0.0, self._compared, self.newest
-        if compared and self._on_tf.coverage(compared[0]) is Coverage.READY:
-            step = se2.between(self._on_tf.at(compared[0]), compared[1])
+        if compared and self._tf_odometry.availability(compared[0]) is Availability.READY:
+            step = se2.between(self._tf_odometry.at(compared[0]), compared[1])
             self.off_tf = float(max(se2.magnitude(step)))
 
 
 class Inputs:
     """
-    Images and odometry that feed a session, and facts about them.
+    Subscriptions that add images and odometry to a worker, and monitors of their topics.
 
-    Images of several cameras are handed on together. `active`: whether images are handed on.
-    `others`: topics that are watched too, whoever takes their messages. `silent_cameras`: those
-    that are left out, `other_cameras`: those that are not. `unmatched`: these all send, but never
-    together.
+    Images of several cameras are added as sets. `active`: whether images are added.
+    `other_topics`: monitors of more topics. `silent_cameras`: cameras that are left out of the
+    sets; `other_cameras`: the others. `unmatched`: whether these send, but their stamps differ.
     """
 
     def __init__(
-        self, node: ParameterNode, config: InputConfig, session: Feed, listener: TransformListener
+        self, node: ParameterNode, config: InputConfig, worker: Worker, listener: TransformListener
     ) -> None:
-        self._node, self.config, self.session, self.active = node, config, session, False
-        self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
+        self._node, self.config, self.worker, self.active = node, config, worker, False
+        self.cameras = config.camera_names
         self._synchronizer = Synchronizer[MessageImage](self.cameras, config.sync_tolerance)
         self._matched, self.unmatched = time.monotonic(), False
         self.silent_cameras = self.other_cameras = ''
-        self.others: list[Topic] = []
+        self.other_topics: list[TopicMonitor] = []
         self._leads: deque[float] = deque(maxlen=100)
         compressed = config.image_transport == 'compressed'
+        suffix = COMPRESSED_SUFFIX if compressed else ''
         message_type: Any = CompressedImage if compressed else Image
-        self._images: list[Topic] = []
+        self._images: list[TopicMonitor] = []
         for index, topic in enumerate(config.image_topics or ['image']):
-            name = topic + COMPRESSED * (compressed and not topic.endswith(COMPRESSED))
-            take, qos = partial(self._take_image, index), qos_profile_sensor_data
-            self._images.append(subscribe(node, message_type, name, take, qos))
-            self._images[-1].remedy = 'set image_transport'
-        self.odometry = OdometrySource(node, config, session, listener)
+            name = topic.removesuffix(suffix) + suffix
+            callback, qos = partial(self._on_image, index), qos_profile_sensor_data
+            self._images.append(subscribe(node, message_type, name, callback, qos))
+            self._images[-1].type_remedy = 'set image_transport'
+        self.odometry = OdometrySource(node, config, worker, listener)
 
     def stop(self) -> None:
-        """Hand on no more images, nor those that wait for other cameras."""
+        """Add no more images, nor those that wait for other cameras."""
         self.active = False
         self._synchronizer.clear('waited for other cameras at the end')
 
     @property
-    def topics(self) -> list[Topic]:
-        """Return the topics that are watched."""
-        return [*self._images, self.odometry.topic, *self.others]
+    def topics(self) -> list[TopicMonitor]:
+        return [*self._images, self.odometry.topic, *self.other_topics]
 
     @property
     def dropped(self) -> Counter[str]:
-        """Images that were not used, also for want of those of other cameras, by reason."""
-        return self.session.dropped + self._synchronizer.dropped
+        """Images that were not used, by reason."""
+        return self.worker.dropped + self._synchronizer.dropped
 
-    def _take_image(self, camera: int, message: Any) -> None:
+    def _on_image(self, camera: int, message: Any) -> None:
         stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
-        self._images[camera].saw(stamp_ns, now)
+        self._images[camera].add_message(stamp_ns, now)
         if stamp_ns and self.odometry.topic.stamp_ns:
             self._leads.append((stamp_ns - self.odometry.topic.stamp_ns) * 1e-9)
         image = MessageImage(message, f'at {stamp_ns * 1e-9:.3f} s')
         if not self.active:
             self._matched = now
         elif not self.cameras:
-            self.session.add_image(stamp_ns, image)
+            self.worker.add_image(stamp_ns, image)
         else:
-            for moment_ns, images in self._synchronizer.add(camera, stamp_ns, image):
+            for set_ns, images in self._synchronizer.add(camera, stamp_ns, image):
                 self._matched = now
-                self.session.add_image(moment_ns, LazyImages(images))
+                self.worker.add_image(set_ns, LazyImages(images))
 
     @property
-    def image(self) -> Topic:
-        """Topic of the newest image."""
-        return max(self._images, key=lambda topic: topic.last)
+    def image(self) -> TopicMonitor:
+        """Monitor of the topic with the newest image."""
+        return max(self._images, key=lambda topic: topic.received)
 
     @property
     def lead(self) -> float:
-        """Seconds by which stamps of images lead the odometry that arrives with them."""
+        """Seconds by which stamps of arriving images are ahead of the newest odometry."""
         return typical_lead(self._leads)
 
-    def measure(self, now: float) -> None:
-        """Look at the topics; once a second."""
+    def update(self, now: float) -> None:
+        """Update all monitors; call it once a second."""
         clock_ns = self._node.get_clock().now().nanoseconds
         for topic in self.topics:
             found = self._node.get_publishers_info_by_topic(topic.name)
             types = Counter(publisher.topic_type for publisher in found)
             topic.publishers = types.pop(topic.type_name, 0)
             topic.other_types = ', '.join(sorted(types))
-            raw = topic.name.removesuffix(COMPRESSED)
-            other = raw + COMPRESSED * (raw == topic.name)
-            topic.sibling = other if self._node.count_publishers(other) else ''
-            topic.measure(now, self.config.no_data_timeout, clock_ns)
+            raw = topic.name.removesuffix(COMPRESSED_SUFFIX)
+            other = raw + COMPRESSED_SUFFIX if raw == topic.name else raw
+            topic.other_transport = other if self._node.count_publishers(other) else ''
+            topic.update(now, self.config.no_data_timeout, clock_ns)
         silent = self._synchronizer.silent if self.cameras else []
-        lively = [topic.silence < 3.0 for topic in self._images]
-        self.silent_cameras = ', '.join(silent) if any(lively) else ''
+        sending = [topic.silence < 3.0 for topic in self._images]
+        self.silent_cameras = ', '.join(silent) if any(sending) else ''
         self.other_cameras = ', '.join(name for name in self.cameras if name not in silent)
         late = self.active and now - self._matched > 3.0
-        self.unmatched = bool(self.cameras) and not silent and late and all(lively)
+        self.unmatched = bool(self.cameras) and not silent and late and all(sending)
         self.odometry.compare()
 
 
 def typical_lead(leads: Collection[float]) -> float:
-    """Seconds by which all stamps of images lead the odometry, whatever single ones do."""
-    if len(leads) < 20:  # a start stutters
+    """Return the lead that is nearest to zero, or 0 if they have both signs."""
+    if len(leads) < 20:  # the first images may be late
         return 0.0
-    # nearest to zero, and zero where they have both signs
     return max(min(leads), 0.0) + min(max(leads), 0.0)

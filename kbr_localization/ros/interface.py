@@ -1,4 +1,4 @@
-"""Writes the parameters into config/localization.yaml and docs/ros_interface.md."""
+"""Write the parameters into config/localization.yaml and docs/ros_interface.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ CONFIGS: tuple[Any, ...] = (NodeConfig, InitialPose, KbrConfig, RecorderConfig, 
 
 
 def parameter_file() -> str:
-    """Contents of config/localization.yaml: what a parameter is, then its default."""
+    """Return the content of config/localization.yaml: descriptions and defaults."""
     text = YAML_HEAD
     for head, config_class, indent in (
         ('', NodeConfig, '    '),
@@ -43,7 +43,7 @@ def parameter_file() -> str:
 
 
 def interface_page(page: str) -> str:
-    """Replace the tables of parameters: each follows a comment with the name of its class."""
+    """Replace the tables of parameters, each after a comment with the name of its class."""
     for config_class in CONFIGS:
         table = '| name | default | |\n|---|---|---|\n'
         for name, default, text in _parameters(config_class):
@@ -54,7 +54,6 @@ def interface_page(page: str) -> str:
 
 
 def main() -> None:
-    """Write both files."""
     root = Path(__file__).resolve().parents[2]
     (root / 'config' / 'localization.yaml').write_text(parameter_file())
     page = root / 'docs' / 'ros_interface.md'
@@ -62,7 +61,7 @@ def main() -> None:
 
 
 def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
-    """Names, defaults in YAML, and descriptions with the values that are allowed."""
+    """Yield names, defaults in YAML, and descriptions with the allowed values."""
     for name, field in fields_of(config_class).items():
         text = str(yaml.safe_dump(to_ros(field.default), default_flow_style=True))
         description, values = field.metadata['description'], allowed(field)

@@ -1,6 +1,4 @@
-"""What the launch files share; only `ros2 launch` imports it."""
-
-from __future__ import annotations
+"""Functions for the launch files; only `ros2 launch` imports this module."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,11 +15,11 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile, ParameterValue
 
 Values = Mapping[str, str]
-"""Values of launch arguments by name; empty: leave the default of the parameter."""
-# a robot with a namespace keeps its transforms to itself, as in nav2_bringup
+"""Values of launch arguments by name; an empty one keeps the default of the parameter."""
+# a robot with a namespace has its own transforms, as in nav2_bringup
 TF_REMAPPINGS = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 ARGUMENTS = {
-    'params_file': 'parameters of the nodes; arguments that are given here override them',
+    'params_file': 'parameters of the nodes; launch arguments override them',
     'namespace': 'namespace of the robot',
     'use_sim_time': 'take the time from /clock; empty: as the parameters say',
     'map': (
@@ -36,8 +34,8 @@ ARGUMENTS = {
     'rviz': 'also open RViz with the package view',
     'exit_at_end': 'end everything when the run is over',
 }
-"""Descriptions of arguments that are no parameters of a node."""
-USUAL = {
+"""Descriptions of arguments that are not parameters of a node."""
+COMMON = {
     'params_file': '', 'namespace': '', 'use_sim_time': '', 'image_topic': 'image',
     'odom_topic': 'odom', 'log_level': 'info',
 }  # fmt: skip
@@ -48,12 +46,12 @@ def describe(
     build: Callable[[Values], Iterable[Any]], config_class: Any, **defaults: str | None
 ) -> LaunchDescription:
     """
-    Describe arguments by name and default (None: must be given), and what `build` makes of them.
+    Describe launch arguments and what `build` makes of their values.
 
-    `defaults`: of more arguments than `USUAL`, or other ones.
-    Fast DDS gets the profile for raw images unless the environment names one.
+    `defaults`: by name, in addition to `COMMON` or instead; None: must be given. Fast DDS uses the
+    profile for raw images unless the environment names one.
     """
-    fields, defaults = fields_of(config_class).items(), {**USUAL, **defaults}
+    fields, defaults = fields_of(config_class).items(), {**COMMON, **defaults}
     texts = ARGUMENTS | {name: field.metadata['description'] for name, field in fields}
 
     def run(context: LaunchContext) -> list[Any]:
@@ -63,13 +61,13 @@ def describe(
         actions.DeclareLaunchArgument(name, default_value=default, description=texts[name])
         for name, default in defaults.items()
     ]
-    shared('config/fastdds.xml')  # without the profile raw images would be lost in silence
+    shared('config/fastdds.xml')  # fail if it is missing: without it raw images are lost
     described += [actions.SetEnvironmentVariable(*each) for each in fast_dds_profile().items()]
     return LaunchDescription([*described, actions.OpaqueFunction(function=run)])
 
 
 def shared(relative: str) -> str:
-    """Path of an installed file; raises FileNotFoundError."""
+    """Return the path of an installed file; raises FileNotFoundError."""
     path = shared_file(relative)
     if path is None:
         raise FileNotFoundError(f'{relative} of {PACKAGE} is not installed: build it again')
@@ -78,9 +76,10 @@ def shared(relative: str) -> str:
 
 def package_node(name: str, config_class: Any, values: Values, **options: Any) -> list[Any]:
     """
-    Describe a node of this package, and that `ros2 launch` ends with exit code 1 when it fails.
+    Describe a node of this package; `ros2 launch` ends with exit code 1 when the node fails.
 
-    An argument <topic>_topic renames a topic. With `use_respawn` only bad input (2) is a failure.
+    Arguments <topic>_topic remap topics. With `use_respawn` only bad input (exit code 2) is a
+    failure.
     """
     suffix, respawn = '_topic', values.get('use_respawn', '').lower() == 'true'
     renamed = [(n.removesuffix(suffix), to) for n, to in values.items() if n.endswith(suffix)]
@@ -109,9 +108,9 @@ def package_node(name: str, config_class: Any, values: Values, **options: Any) -
 
 def parameters(values: Values, config_class: Any = Config, **fixed: Any) -> list[Any]:
     """
-    Parameters of a node: `params_file`, then arguments, then what is `fixed`.
+    Return the parameters of a node: of `params_file`, then of arguments, then `fixed` ones.
 
-    Arguments that are not empty set `use_sim_time`, and fields of the class with their name.
+    Arguments that are not empty set `use_sim_time` and the fields of the class.
     """
     defaults = {name: field.default for name, field in fields_of(config_class).items()}
     given: dict[str, Any] = {}
@@ -123,6 +122,6 @@ def parameters(values: Values, config_class: Any = Config, **fixed: Any) -> list
             given[name] = ParameterValue(LaunchConfiguration(name), value_type=type(default))
     path = values['params_file']
     if path and not expanded(path).is_file():
-        raise ConfigurationError(f'params_file: expected a YAML file, got {path!r}, which is none')
+        raise ConfigurationError(f'params_file: expected a YAML file, got {path!r}')
     file = [ParameterFile(expanded(path), allow_substs=True)] if path else []
     return [*file, *([given | fixed] if given or fixed else [])]

@@ -1,4 +1,4 @@
-"""What runs on a configured node: map, session, inputs and outputs."""
+"""The parts of a configured localization node: map, session, inputs and outputs."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +12,7 @@ from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.diagnostics import Reporter
 from kbr_localization.ros.inputs import Inputs, TransformListener
-from kbr_localization.ros.maps import GrowingMap, MapInUse, read_map
+from kbr_localization.ros.maps import GrowingMap, MapInUse, open_map
 from kbr_localization.ros.outputs import Bond, Outputs, TransformBroadcaster
 from kbr_localization.ros.parameters import ParameterNode, Settings
 from kbr_localization.ros.running import format_counts
@@ -22,7 +22,7 @@ import numpy as np
 
 
 class Localization:
-    """Parts of a configured node: made when it is configured, destroyed at cleanup."""
+    """Made when the node is configured, destroyed when it is cleaned up."""
 
     def __init__(self, node: ParameterNode, settings: Settings) -> None:
         self._node, self.settings, self._log = node, settings, node.log
@@ -33,11 +33,11 @@ class Localization:
         saved = recent_pose(self._pose_file, config, log)
         in_use = self._first_map(saved)
         settings.follow_map(in_use.kernel_map.filter_config)
-        # one thread: callbacks and worker wait neither for the disk nor for a map
+        # a thread for the disk, so that neither callbacks nor the worker wait for it
         self.background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.growing = GrowingMap(in_use, lambda: settings.config, self.background, log)
         if saved is not None and saved.map_id != in_use.map_id:
-            log('info', 'saved pose not used: it is of another map')
+            log('info', 'saved pose not used: it belongs to another map')
             saved = None
         listener, start = TransformListener(node, config), self._start(saved)
         self.transforms = TransformBroadcaster(node, settings, listener)
@@ -48,7 +48,6 @@ class Localization:
         self._reporter: Reporter | None = None
 
     def start(self) -> None:
-        """Begin to work."""
         if self.settings.config.always_reset_initial_pose:
             self.session.forget_belief()
         self._reporter = Reporter(self._node, self)
@@ -58,49 +57,50 @@ class Localization:
             self._bond.start()
 
     def stop(self) -> None:
-        """Stop working, keeping the belief; save pose and map."""
+        """Stop, but keep the belief; save pose and map."""
         self._bond.stop()
         self.inputs.stop()
         if self._reporter is None:
             return
         self.session.stop()
-        self.transforms.forget()
+        self.transforms.clear()
         self._reporter.destroy()
         self._reporter, session = None, self.session
         session.queue.clear('when the node was deactivated')
-        session.do_requests()
+        session.run_requests()
         self.background.submit(self._write_pose).result()
         self.background.submit(self.growing.save).result()
         counts = f'images answered: {session.answered}, used: {session.used}'
         self._log('info', f'{counts}, dropped: {format_counts(self.inputs.dropped)}', 0.0)
 
     def destroy(self) -> None:
-        """Stop working; whoever made the node's topics removes them."""
+        """Stop and save; the node removes the topics."""
         self.stop()
         self.background.shutdown()
         self.growing.close()
 
-    def read_map(self, name: str) -> MapInUse:
-        """Read a map of `map_files`, or for '' the one of `map_file`; for the background."""
+    def open_map(self, name: str) -> MapInUse:
+        """Open a map of `map_files`, for '' the map `map_file`; in the background thread."""
         self.growing.save()  # the file may be the one that is in use
         config = self.settings.config
-        in_use = read_map(name or config.map_file, config, self._log)
+        in_use = open_map(name or config.map_file, config, self._log)
         kernel_map = in_use.kernel_map
+        # raises if the method cannot use the map
         self._tracker_on(kernel_map, self.settings.filter_on(kernel_map.filter_config))
         return in_use
 
     def use_map(self, in_use: MapInUse) -> None:
-        """Go on with another map; for `Session.request`."""
-        self.growing = self.growing.followed_by(in_use)
-        self.session.begin_on_another_map()
-        self.transforms.forget()
+        """Switch to another map; for `Session.request`."""
+        self.growing = self.growing.switch_to(in_use)
+        self.session.start_on_new_map()
+        self.transforms.clear()
         self.outputs.show_map(in_use.kernel_map)
 
     def _publish(self, answer: Answer) -> None:
         session, estimate, in_use = self.session, answer.estimate, self.growing.in_use
         rate = self.settings.config.save_pose_rate
         self.outputs.publish(answer, session.tracker)
-        grown = self.growing.look(answer)
+        grown = self.growing.process(answer)
         if grown is not None:
             session.follow_map(replace(grown, filter_config=self.settings.filter))
         if rate > 0.0 and estimate.localized:
@@ -120,27 +120,26 @@ class Localization:
         return Tracker(configured, make_localizer(config.method, configured, seed))
 
     def _write_pose(self) -> None:
-        """Write the newest pose that waits for it; in the background, however slow the disk is."""
+        """Write the newest unsaved pose; in the background thread."""
         saved, self._unsaved = self._unsaved, None
         if saved is not None:
             save_pose(self._pose_file, saved, self._log)
 
     def _first_map(self, saved: SavedPose | None) -> MapInUse:
-        """Read the map that the robot was on a moment ago, or the one of the parameters."""
+        """Open the map on which the robot was last, or else `map_file`."""
         config, log = self.settings.config, self._log
         last = saved.map_name if saved else ''
         if last in config.maps and last != config.map_file:
-            log('info', f'going on with map {last}, where the robot was last')
+            log('info', f'starting on map {last}, where the robot was last')
             try:
-                return read_map(last, config, log)
+                return open_map(last, config, log)
             except KbrError as error:
-                log('error', f'not going on there: {error}')
-        return read_map(config.map_file, config, log)
+                log('error', f'not starting there: {error}')
+        return open_map(config.map_file, config, log)
 
     def _start(self, saved: SavedPose | None) -> GivenPose | None:
-        """Return the pose of the parameters, if that is where to start."""
+        """Return the pose of the parameters, unless the saved pose comes first as in nav2_amcl."""
         config, pose = self.settings.config, self.settings.initial_pose
-        # like nav2_amcl, prefer the saved pose
         if not config.set_initial_pose or (config.initialize_at_saved_pose and saved is not None):
             return None
         return GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)

@@ -1,4 +1,4 @@
-"""The localization node, of callbacks only: `Session.work` does the work in a thread."""
+"""The localization node: lifecycle, services and parameters; `Session.work` localizes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,9 +30,9 @@ from std_srvs.srv import Empty, Trigger
 
 
 def _transition(action: Callable[[Any], None]) -> Callable[..., TransitionCallbackReturn]:
-    """Make a transition, which may fail, of an action; rclpy swallows what a transition raises."""
+    """Log the errors of a transition and return its result; rclpy would hide them."""
 
-    def make(self: Any, state: LifecycleState) -> TransitionCallbackReturn:
+    def transition(self: Any, state: LifecycleState) -> TransitionCallbackReturn:
         try:
             action(self)
         except KbrError as error:
@@ -43,7 +43,7 @@ def _transition(action: Callable[[Any], None]) -> Callable[..., TransitionCallba
             return TransitionCallbackReturn.ERROR
         return TransitionCallbackReturn.SUCCESS
 
-    return make
+    return transition
 
 
 class LocalizationNode(ParameterNode, LifecycleNode):
@@ -54,33 +54,33 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.localization: Localization | None = None
         self.settings = Settings(self, self._follow_parameters)
         self.active = self._loading = False
-        self._kept: Callable[[Session], None] | None = None
+        self._deferred_start: Callable[[Session], None] | None = None
         self._create_services()
-        take = self._take_initial_pose
-        self.create_subscription(PoseWithCovarianceStamped, 'initialpose', take, 10)
+        callback = self._on_initial_pose
+        self.create_subscription(PoseWithCovarianceStamped, 'initialpose', callback, 10)
         back = JumpThreshold(
             min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
         )
         self._jump_handle = self.get_clock().create_jump_callback(
-            back, post_callback=self._clock_jumped
+            back, post_callback=self._on_clock_jump
         )
-        self._log_special_settings()
+        self._log_missing_packages()
 
     def _create_services(self) -> None:
-        # of the default of ten, requests of many clients at once are lost without an answer
+        # with the default depth of ten, requests of many clients at once are lost
         create = partial(self.create_service, qos_profile=QoSProfile(depth=1000))
         create(Empty, 'reinitialize_global_localization', self._reinitialize)
         create(Empty, 'request_nomotion_update', self._request_update)
         set_initial_pose = optional_interface('nav2_msgs.srv', 'SetInitialPose')
         if set_initial_pose is not None:
             create(set_initial_pose, 'set_initial_pose', self._set_initial_pose)
-        # rclpy holds the group of a callback that awaits: the node's own would block all others
+        # a callback that awaits blocks its group, so it must not be in the group of the node
         group = ReentrantCallbackGroup()
         for name in ('', *self.settings.config.maps):
             service = f'~/load_map/{name}' if name else '~/load_map'
             create(Trigger, service, partial(self._load_map, name), callback_group=group)
 
-    def _log_special_settings(self) -> None:
+    def _log_missing_packages(self) -> None:
         config = self.settings.config
         if config.tf_broadcast and optional_interface('tf2_msgs.msg', 'TFMessage') is None:
             self.log('warning', 'tf2_msgs is not installed: no transform will be broadcast')
@@ -92,42 +92,38 @@ class LocalizationNode(ParameterNode, LifecycleNode):
 
     @_transition
     def on_configure(self) -> None:
-        """Read the map and open the topics."""
-        self._lasting = {*self.publishers, *self.subscriptions}
+        self._permanent = {*self.publishers, *self.subscriptions}
         try:
             self.localization = Localization(self, self.settings)
         except BaseException:
-            self._close_topics()  # of several one may be refused when others are open
+            self._close_topics()  # some may be open when another one is refused
             raise
 
     @_transition
     def on_activate(self) -> None:
-        """Begin to work."""
         self._configured().start()
         self.active = True
-        self._start_as_kept()
+        self._run_deferred_start()
 
     @_transition
     def on_deactivate(self) -> None:
-        """Stop working, keeping map and belief."""
         self.active = False
         self._configured().stop()
 
     def clean_up(self) -> None:
-        """Release everything that configuring and activating made."""
         self.active = False
         if self.localization is not None:
             self.localization.destroy()
             self.localization = None
             self._close_topics()
-            gc.collect()  # its parts refer to each other, and Python would keep twenty maps
+            gc.collect()  # its parts refer to each other, so the map would stay in memory
 
     on_cleanup = on_shutdown = on_error = _transition(clean_up)
 
     def _close_topics(self) -> None:
-        for publisher in {*self.publishers} - self._lasting:
+        for publisher in {*self.publishers} - self._permanent:
             self.destroy_publisher(publisher)
-        for subscription in {*self.subscriptions} - self._lasting:
+        for subscription in {*self.subscriptions} - self._permanent:
             self.destroy_subscription(subscription)
 
     def _configured(self) -> Localization:
@@ -140,27 +136,27 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             session = self.localization.session
             session.request(session.replace_tracker)
 
-    def _clock_jumped(self, jump: Any) -> None:
+    def _on_clock_jump(self, jump: Any) -> None:
         if self.localization is not None:
             self.localization.session.reset('the clock jumped back')
 
-    def _start(self, begin: Callable[[Session], None]) -> str:
-        """Start a belief now, or else say when."""
+    def _start_belief(self, start: Callable[[Session], None]) -> str:
+        """Start now, or else later: then replace an earlier request, and return text on when."""
         if self.active and not self._loading:
             session = self._configured().session
-            session.request(partial(begin, session))
+            session.request(partial(start, session))
             return ''
-        self._kept = begin  # the last one counts
+        self._deferred_start = start
         return f', kept until {"the new map is read" if self._loading else "the node is active"}'
 
-    def _start_as_kept(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            self._start(kept)
+    def _run_deferred_start(self) -> None:
+        start, self._deferred_start = self._deferred_start, None
+        if start is not None:
+            self._start_belief(start)
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
-        when = self._start(Session.begin_globally)
-        self.log('info', f'global localization asked for{when}', 1.0)
+        when = self._start_belief(Session.start_globally)
+        self.log('info', f'global localization requested{when}', 1.0)
         return response
 
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
@@ -168,21 +164,21 @@ class LocalizationNode(ParameterNode, LifecycleNode):
             session = self._configured().session
             session.request(session.tracker.localizer.request_update)
         else:
-            self.log('warning', 'an update asked for, but the node is not active')
+            self.log('warning', 'an update was requested, but the node is not active')
         return response
 
     def _set_initial_pose(self, request: Any, response: Any) -> Any:
-        self._take_initial_pose(request.pose)
+        self._on_initial_pose(request.pose)
         return response
 
-    def _take_initial_pose(self, message: PoseWithCovarianceStamped) -> None:
-        # log each click, but not each of a stream of poses
+    def _on_initial_pose(self, message: PoseWithCovarianceStamped) -> None:
+        # the limit of 1 s logs each click of a user, but not each pose of a stream
         try:
             given = self._given_pose(message)
         except KbrError as error:
             self.log('warning', f'initial pose refused: {error}', 1.0)
             return
-        when = self._start(lambda session: session.begin_from(given))
+        when = self._start_belief(lambda session: session.start_from(given))
         text = 'initial pose x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*given.pose)
         self.log('info', text + when, 1.0)
 
@@ -198,7 +194,7 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if not covariance.any():  # unset, as BasicNavigator leaves it
             covariance = self.settings.initial_pose.covariance
         check_start(pose, covariance)
-        # nobody knows a pose better than to 5 cm and 0.05 rad
+        # no given pose is more accurate than 5 cm and 0.05 rad
         floor = np.diag(np.maximum(0.05**2 - np.diag(covariance), 0.0))
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         return GivenPose(pose, covariance + floor, stamp_ns or None)
@@ -215,41 +211,41 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         return response
 
     async def _load(self, name: str) -> str:
-        """Go on with another map; raises KbrError, and the map stays as it was."""
+        """Switch to another map; raises KbrError and keeps the present one if that fails."""
         if self._loading:
-            raise MapError('another map is being read: call again when it is there')
-        self._loading, self._kept = True, None
+            raise MapError('another map is being read: call again when it is loaded')
+        self._loading, self._deferred_start = True, None
         try:
             localization = self._configured()
-            read = partial(localization.read_map, name)
-            loaded = cast(MapInUse, await _done(localization.background.submit, read))
-            self._check_is_same(localization)
+            read = partial(localization.open_map, name)
+            loaded = cast(MapInUse, await _future(localization.background.submit, read))
+            self._check_not_reconfigured(localization)
             self.settings.follow_map(loaded.kernel_map.filter_config)
-            # until then poses on the old map may come
+            # poses on the old map may be published until the worker has switched
             session = localization.session
-            switched = _done(session.request, partial(localization.use_map, loaded))
+            switched = _future(session.request, partial(localization.use_map, loaded))
             if not self.active:
-                session.do_requests()
+                session.run_requests()
             await switched
-            self._check_is_same(localization)
+            self._check_not_reconfigured(localization)
         except KbrError as error:
-            self._kept = None  # it was meant for that map
+            self._deferred_start = None  # it was meant for the new map
             raise MapError(f'the map stays as it was: {error}') from error
         finally:
             self._loading = False
-            if self.localization is not None:  # the parameter names the map in use
+            if self.localization is not None:  # make the parameter name the map in use
                 in_use = self.localization.growing.in_use.name
                 self.set_parameters([Parameter('map_file', value=in_use)])
-        self._start_as_kept()
+        self._run_deferred_start()
         return f'{loaded.name}: {len(loaded.kernel_map)} images'
 
-    def _check_is_same(self, localization: Localization) -> None:
+    def _check_not_reconfigured(self, localization: Localization) -> None:
         if self.localization is not localization:
-            raise LocalizationError('the node was configured anew meanwhile: call again')
+            raise LocalizationError('the node was configured again meanwhile: call again')
 
 
-def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]) -> Future[Any]:
-    """Have another thread do something; give the future of what it returns or raises."""
+def _future(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]) -> Future[Any]:
+    """Submit an action to another thread; return the future of its result or KbrError."""
     future: Future[Any] = Future()
 
     def act() -> None:
@@ -267,7 +263,6 @@ def _done(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Any]
 
 @program
 def main() -> None:
-    """Run the localization node."""
     node = LocalizationNode()
     success = TransitionCallbackReturn.SUCCESS
     try:

@@ -1,4 +1,4 @@
-"""What the localization node publishes: answers, and heartbeats for a lifecycle manager."""
+"""Publishers of the localization node: answers, transforms, heartbeats for its manager."""
 
 from collections import deque
 from contextlib import suppress
@@ -34,10 +34,10 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 class Outputs:
     """
-    The node's publishers.
+    The node's publishers of topics.
 
-    `publish` belongs to the worker's thread, the others to callbacks. `processing`, `latency`: the
-    last seconds from an image's arrival and from its stamp to its answer.
+    `publish` is for the worker thread only. `processing`, `latency`: the last times in seconds
+    from the arrival of an image, and from its stamp, to its answer.
     """
 
     def __init__(self, node: Node, settings: Settings, kernel_map: KernelMap) -> None:
@@ -50,7 +50,7 @@ class Outputs:
         cloud = optional_interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
         self._particles = create(cloud, 'particle_cloud', qos_profile_sensor_data)
         self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
-        match = '~/best_match/compressed'  # as RViz looks for compressed images
+        match = '~/best_match/compressed'  # RViz expects this ending
         self._best_match = create(CompressedImage, match, qos_profile_sensor_data)
         self.show_map(kernel_map)
 
@@ -61,7 +61,6 @@ class Outputs:
         self._map_poses.publish(map_markers(kernel_map.poses, header))
 
     def publish(self, answer: Answer, tracker: Tracker) -> None:
-        """Publish an answer, if there is anything to publish."""
         if not answer.is_known:
             return
         estimate, stamp_ns = answer.estimate, answer.stamp_ns
@@ -77,7 +76,7 @@ class Outputs:
         wanted = self._best_match.get_subscription_count() and estimate.updated
         kernel_map = tracker.kernel_map
         if wanted and kernel_map.thumbnails:
-            with suppress(KbrError):  # a broken image was counted where it was first seen
+            with suppress(KbrError):  # the tracker has counted a broken image already
                 descriptor = kernel_map.describer.describe(answer.image.load())
                 encoded = kernel_map.thumbnails[kernel_map.best_match(descriptor)[0]]
                 message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
@@ -96,7 +95,7 @@ class Outputs:
 
 
 class TransformBroadcaster:
-    """Broadcast map to odometry, with stamps that never repeat or go back; hear other senders."""
+    """Broadcast map to odometry with increasing stamps; detect other senders. Thread-safe."""
 
     def __init__(self, node: Node, settings: Settings, listener: TransformListener) -> None:
         self._settings, self._listener = settings, listener
@@ -109,20 +108,20 @@ class TransformBroadcaster:
         if listener.type is not None:
             self._publisher = node.create_publisher(listener.type, '/tf', QoSProfile(depth=100))
 
-    def forget(self) -> None:
-        """Send nothing until there is a belief again; earlier stamps are allowed."""
+    def clear(self) -> None:
+        """Send nothing before the next answer, which may have an earlier stamp."""
         with self._lock:
             self._odom_in_map, self._last_ns = None, 0
 
-    def take(self, answer: Answer) -> None:
-        """Send an answer's transform, also from now on."""
+    def update(self, answer: Answer) -> None:
+        """Send the transform of an answer, now and with later odometry."""
         if answer.estimate.has_pose:
             with self._lock:
                 self._odom_in_map = answer.odom_in_map
             self.send(answer.stamp_ns)
 
     def send(self, stamp_ns: int, restart: bool = False) -> None:
-        """Send the transform from a stamp on, if it is later; `restart`: the last was a stray."""
+        """Send the transform if the stamp is newer; `restart`: the last stamp was wrong."""
         config = self._settings.config
         until_ns = stamp_ns + round(config.transform_tolerance * SECOND)
         with self._lock:
@@ -139,7 +138,7 @@ class TransformBroadcaster:
 
     @property
     def rival(self) -> str:
-        """Name the transform if another node broadcasts it as well, else nothing."""
+        """The transform, as 'map to odom', if another node broadcasts it as well; else ''."""
         config = self._settings.config
         if not config.tf_broadcast or time.monotonic() - self._rival_at >= 5.0:
             return ''
@@ -147,11 +146,12 @@ class TransformBroadcaster:
 
     def _look_for_rival(self) -> None:
         config = self._settings.config
-        parent, stamp_ns, _ = self._listener.links.get(config.odom_frame_id, ('', 0, None))
+        link = self._listener.transforms.get(config.odom_frame_id, ('', 0, None))
+        parent, stamp_ns, _ = link
         foreign = parent == config.global_frame_id and stamp_ns not in self._sent_ns
         if foreign and stamp_ns != self._rival_ns:
             self._rival_ns = stamp_ns
-            self._rival_at = time.monotonic() if stamp_ns else np.inf  # a static one stays
+            self._rival_at = time.monotonic() if stamp_ns else np.inf  # static: for ever
 
 
 class Bond:
@@ -163,17 +163,16 @@ class Bond:
         self._timer: Any = None
 
     def start(self) -> None:
-        """Send heartbeats from now on."""
         if self._type is None or self._period == 0.0:
             return
-        self._instance = str(uuid.uuid4())  # a bond that was broken is not formed again
+        self._instance = str(uuid.uuid4())  # a broken bond cannot be used again
         self._publisher = self._node.create_publisher(self._type, 'bond', 1)
-        # simulated time may stand still while the node lives
+        # simulated time may stop while the node runs
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer = self._node.create_timer(self._period, self._beat, clock=steady)
 
     def stop(self) -> None:
-        """Say goodbye, so that the manager does not wait for the next heartbeat."""
+        """End the bond, so that the manager does not wait for the next heartbeat."""
         if self._timer is None:
             return
         self._node.destroy_timer(self._timer)
@@ -185,13 +184,13 @@ class Bond:
     def _beat(self, active: bool = True) -> None:
         message = self._type(id=self._node.get_name(), instance_id=self._instance, active=active)
         message.header.stamp = self._node.get_clock().now().to_msg()
-        # without heartbeats for 4 s the other side is dead
+        # the manager takes the node for dead after 4 s without a heartbeat
         message.heartbeat_timeout, message.heartbeat_period = 4.0, self._period
         self._publisher.publish(message)
 
 
 def map_markers(poses: se2.FloatArray, header: Any) -> MarkerArray:
-    """Show map poses (n, 3) as short lines in their headings; of a large map every k-th."""
+    """Return map poses (n, 3) as short lines along their headings; a large map is thinned."""
     marker = Marker(header=header, ns='map_poses', type=Marker.LINE_LIST, action=Marker.ADD)
     marker.scale.x = 0.03
     marker.pose.orientation.w = 1.0

@@ -1,4 +1,4 @@
-"""ROS parameters made from configuration dataclasses: same names, defaults, descriptions."""
+"""ROS parameters with the names, defaults and descriptions of configuration dataclasses."""
 
 from collections.abc import Callable, Iterable
 import dataclasses
@@ -22,18 +22,14 @@ from rclpy.parameter import Parameter
 
 
 class ParameterNode(Node):
-    """
-    A node that shows values of files and command lines before they are given their types.
-
-    `log`: called with level and text.
-    """
+    """A node that has given parameters before their types are declared; `log`: level and text."""
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
         self.log = NodeLogger(self.get_logger())
 
     def declare_parameters(self, namespace: str, parameters: Any, *rest: Any, **named: Any) -> Any:
-        """Declare parameters; one without a value gets its type with its description."""
+        """Allow parameters without a value, whose type `set_descriptor` sets later."""
         untyped = ParameterDescriptor(dynamic_typing=True)
         typed = [
             (name, None, untyped) if given[:1] == [None] else (name, *given)
@@ -43,9 +39,13 @@ class ParameterNode(Node):
 
 
 def declare(node: Node, config_class: type[ConfigT], changeable: Iterable[str] = ()) -> ConfigT:
-    """Declare the fields as parameters, read-only unless `changeable`; return their values."""
+    """
+    Declare the fields as parameters, read-only unless `changeable`; return their values.
+
+    Raises ConfigurationError for a value of a wrong type or out of its range.
+    """
     use_sim_time = node.get_parameter('use_sim_time').value
-    if not isinstance(use_sim_time, bool):  # rclpy only logs it
+    if not isinstance(use_sim_time, bool):  # rclpy only logs an error
         raise ConfigurationError(f"parameter 'use_sim_time': expected bool, got {use_sim_time!r}")
     values, prefix = {}, config_class.prefix
     for name, field in fields_of(config_class).items():
@@ -81,7 +81,7 @@ def _descriptor(
 
 
 def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Convert what YAML makes of a number, a word or a list (None: an empty one)."""
+    """Convert a value as YAML reads it: a whole number, a word such as off, a list or None."""
     value = [] if value is None else value
     if isinstance(field.default, float) and type(value) is int:
         return float(value)
@@ -100,12 +100,12 @@ def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def to_ros(value: Any) -> Any:
-    """Return a value as ROS has it: for an empty list, which has no type, one empty string."""
+    """Return a value for ROS: an empty list has no type there, so it becomes ['']."""
     return (list(value) or ['']) if isinstance(value, tuple) else value
 
 
 def refuse_misspelt(node: Node, known: Iterable[str]) -> None:
-    """Log given parameters of nav2_amcl that have no effect; raise for a misspelt one."""
+    """Log given parameters that have no effect; raise ConfigurationError for a misspelt one."""
     built_in = ('use_sim_time', 'start_type_description_service')
     given = node.get_parameters_by_prefix('')  # Humble has no list_parameters
     unknown = sorted(n for n in given.keys() - set(known) if not n.startswith(built_in))
@@ -122,10 +122,10 @@ def refuse_misspelt(node: Node, known: Iterable[str]) -> None:
 
 class Settings:
     """
-    Values of all parameters of the localization node, kept up to date.
+    The present parameters of the localization node: `config`, `initial_pose` and `filter`.
 
-    `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
-    the map. `on_change`: called after every change, with the filter's parameters before it.
+    Filter parameters that are not given by a user come from the map. `on_change` is called after
+    every change, with the previous filter parameters.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class Settings:
         node.add_on_set_parameters_callback(self._follow)
 
     def filter_on(self, from_map: KbrConfig) -> KbrConfig:
-        """Return the map's filter parameters, with those that were given in their place."""
+        """Return the filter parameters for a map with the parameters `from_map`."""
         given = {name: getattr(self.filter, name) for name in self._given}
         return dataclasses.replace(from_map, **given)
 
     def follow_map(self, from_map: KbrConfig) -> None:
-        """Take the map's filter parameters where none were given."""
+        """Use the filter parameters of a map where none were given."""
         given = set(self._given)
         self.filter = self.filter_on(from_map)
         changes = [

@@ -18,7 +18,7 @@ from kbr_localization.progress import report, terminal_progress
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import SECOND
 from kbr_localization.ros.config import PlayerConfig
-from kbr_localization.ros.inputs import listen
+from kbr_localization.ros.inputs import open_topic
 from kbr_localization.ros.parameters import declare, ParameterNode, refuse_misspelt
 from kbr_localization.ros.running import format_counts, program, ros_context, Stop, stop_at_signals
 from nav_msgs.msg import Odometry
@@ -31,9 +31,9 @@ from sensor_msgs.msg import CompressedImage, Image
 
 
 def schedule(dataset: Dataset, start: float, duration: float) -> list[tuple[int, bool, int]]:
-    """Stamps (ns), whether they are images, and places in the run of what is played, in order."""
-    events = [(int(ns), False, place) for place, ns in enumerate(dataset.odometry.stamps_ns)]
-    events += [(dataset[place].stamp_ns, True, place) for place in range(len(dataset))]
+    """Return the events to play by time: stamp (ns), whether it is an image, index in the run."""
+    events = [(int(ns), False, index) for index, ns in enumerate(dataset.odometry.stamps_ns)]
+    events += [(dataset[index].stamp_ns, True, index) for index in range(len(dataset))]
     events.sort()
     first_ns = (events[0][0] if events else 0) + round(start * SECOND)
     length_ns = round(duration * SECOND) or sys.maxsize
@@ -48,7 +48,7 @@ def schedule(dataset: Dataset, start: float, duration: float) -> list[tuple[int,
 
 
 class Player:
-    """Publish the messages of a run in time, spinning the node in between."""
+    """Publish the messages of a run at their times, and spin the node in between."""
 
     def __init__(self, node: Node, dataset: Dataset, config: PlayerConfig, stop: Stop) -> None:
         self._node, self._dataset, self._config, self._stop = node, dataset, config, stop
@@ -58,7 +58,7 @@ class Player:
 
         def create(kind: type[Any], topic: str, depth: int) -> Any:
             # reliable publishers serve best-effort subscribers too
-            return listen(topic, partial(node.create_publisher, kind, topic, depth))
+            return open_topic(topic, partial(node.create_publisher, kind, topic, depth))
 
         self._odometry = create(Odometry, 'odom', 100)
         self._reference = create(PoseWithCovarianceStamped, 'reference_pose', 100)
@@ -71,14 +71,14 @@ class Player:
         self._executor.add_node(node)
 
     def play(self) -> str:
-        """Publish the run, over and over if asked to; say in one line what was sent."""
+        """Publish the run, once or in a loop; return a line about what was sent."""
         started = time.monotonic()
         try:
             self._wait_for_subscribers()
             self._play_once()
             while self._config.loop and not self._stop.is_set:
                 self._play_once()
-            # reliable subscribers may still lack something
+            # reliable subscribers may still miss messages
             end = time.monotonic() + 3.5
             for publisher in (*self._images, self._odometry):
                 left = max(0.0, end - time.monotonic())
@@ -105,11 +105,11 @@ class Player:
     def _play_once(self) -> None:
         first_ns = self._events[0][0]
         self._set_clock(first_ns)
-        self._spin_until(time.monotonic() + 0.5)  # subscribers take their time from the clock
+        self._spin_until(time.monotonic() + 0.5)  # until subscribers have received the clock
         started, per_second = time.monotonic(), self._config.rate * SECOND
-        for done, (stamp_ns, is_image, place) in enumerate(self._events, start=1):
+        for done, (stamp_ns, is_image, index) in enumerate(self._events, start=1):
             due = started + (stamp_ns - first_ns) / per_second
-            # the clock is never behind what is sent, and goes on at 100 Hz
+            # publish the clock at 100 Hz, and never behind the stamp of a message
             while (now := time.monotonic()) < due and not self._stop.is_set:
                 self._set_clock(
                     max(self._clock_ns, first_ns + round((now - started) * per_second))
@@ -120,9 +120,9 @@ class Player:
             self._set_clock(max(self._clock_ns, stamp_ns))
             sent_ns = stamp_ns if self._clock else self._node.get_clock().now().nanoseconds
             if is_image:
-                self._publish_frame(self._dataset[place], sent_ns)
+                self._publish_frame(self._dataset[index], sent_ns)
             else:
-                pose, config = self._dataset.odometry.poses[place], self._config
+                pose, config = self._dataset.odometry.poses[index], self._config
                 frames = config.odom_frame_id, config.base_frame_id
                 self._odometry.publish(conversions.odometry_message(sent_ns, pose, *frames))
                 self._sent['odometry messages'] += 1
@@ -138,7 +138,7 @@ class Player:
             self._executor.spin_once(timeout_sec=left)
 
     def _publish_frame(self, frame: Frame, stamp_ns: int) -> None:
-        """Publish the images of a frame after its known pose; a broken image is left out."""
+        """Publish the known pose of a frame, then its images; leave out broken ones."""
         messages = []
         names = self._dataset.cameras or (self._config.camera_frame_id,)
         for publisher, name, image in zip(self._images, names, sources_of(frame), strict=True):
@@ -165,7 +165,7 @@ class Player:
 
 
 def play(dataset: Dataset, config: PlayerConfig) -> str:
-    """Publish a run from an ordinary program; say in one line what was sent."""
+    """Publish a run from a program that is not a node; return a line about what was sent."""
     with ros_context([]):
         node = Node('player')
         try:
@@ -176,7 +176,6 @@ def play(dataset: Dataset, config: PlayerConfig) -> str:
 
 @program
 def main() -> None:
-    """Run the player node."""
     node = ParameterNode('player')
     try:
         config = declare(node, PlayerConfig)

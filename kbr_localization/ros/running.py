@@ -1,4 +1,4 @@
-"""How every program of the package starts, logs, runs its callbacks and ends."""
+"""Start, spin, log and end the nodes and other programs that use rclpy."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
-"""Also 1e-05 and 640x480, but not the end of a name: cam0 and cam1 are two cameras."""
+"""Matches 1e-05 and 640x480 too, but not the end of a name: cam0 and cam1 differ."""
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
@@ -34,7 +34,7 @@ def ros_context(args: list[str] | None = None, domain: int | None = None) -> Ite
         rclpy.init(args=args, domain_id=domain, signal_handler_options=SignalHandlerOptions.NO)
     except (UnicodeError, RuntimeError) as error:
         text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
-        raise RosError(f'the ROS arguments are not right: {text}') from error
+        raise RosError(f'wrong ROS arguments: {text}') from error
     try:
         yield
     finally:
@@ -45,13 +45,13 @@ def ros_context(args: list[str] | None = None, domain: int | None = None) -> Ite
 
 @dataclass
 class Stop:
-    """Whether to stop; without the lock of an event, in whose `set` a second signal would hang."""
+    """Whether to stop. A threading.Event has a lock, on which a second signal would hang."""
 
     is_set: bool = False
 
 
 def stop_at_signals() -> Stop:
-    """Return what signals to stop set from now on."""
+    """Return a `Stop` that `SIGNALS` set from now on."""
     stop = Stop()
 
     def handle(*_: Any) -> None:
@@ -69,13 +69,13 @@ def _at_signals(handle: Callable[..., None]) -> None:
 
 
 def program(body: Callable[[], None]) -> Callable[[], int]:
-    """Make a program of a node's body: it returns 2 for bad input, with one line on stderr."""
+    """Turn the body of a node into a program that prints a KbrError in a line and returns 2."""
 
     @wraps(body)
     def run() -> int:
-        # keep imported objects out of garbage collections, which would take 30 ms each
+        # a garbage collection that includes all imported objects would take 30 ms
         gc.freeze()
-        # until the body calls `stop_at_signals`, they end the start: there is no state to save
+        # until the body calls `stop_at_signals` there is no state to save: end at once
         _at_signals(signal.default_int_handler)
         try:
             with ros_context():
@@ -91,7 +91,7 @@ def program(body: Callable[[], None]) -> Callable[[], int]:
 
 
 def spin(node: Node) -> None:
-    """Serve a node's callbacks until a signal tells to stop."""
+    """Run the callbacks of a node until one of `SIGNALS` comes."""
     stop, executor = stop_at_signals(), SingleThreadedExecutor()
     executor.add_node(node)
     try:
@@ -102,28 +102,28 @@ def spin(node: Node) -> None:
 
 
 class NodeLogger:
-    """Log each kind of message after 5, 10, 20 s and so on; kinds differ in more than numbers."""
+    """Log messages that differ only in numbers at most after 5, 10, 20 s and so on."""
 
     def __init__(self, logger: Any) -> None:
         self._logger = logger
-        self._told: dict[str, tuple[float, float, float]] = {}
+        self._logged: dict[str, tuple[float, float, float]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
-        """Log a text at 'info', 'warning' or 'error', or once in `quiet` seconds."""
+        """Log at level 'info', 'warning' or 'error'; `quiet`: fixed interval in seconds."""
         text = printable(text[:4000])
         kind, now, first = NUMBER.sub('#', text), time.monotonic(), 5.0 if quiet is None else quiet
         with self._lock:
-            logged, wait, came = self._told.get(kind, (-np.inf, first, -np.inf))
+            logged, wait, came = self._logged.get(kind, (-np.inf, first, -np.inf))
             wait = first if now - came > 2.0 * first else wait
-            if len(self._told) > 200:
-                self._told.clear()
+            if len(self._logged) > 200:
+                self._logged.clear()
             is_due = now - logged >= wait
             longer = min(2.0 * wait, 300.0) if quiet is None else quiet
-            self._told[kind] = (now, longer, now) if is_due else (logged, wait, now)
+            self._logged[kind] = (now, longer, now) if is_due else (logged, wait, now)
         if not is_due:
             return
-        # rclpy keeps the severity of a call site, so each level needs its own
+        # rclpy allows one severity for each line of code
         if level == 'info':
             self._logger.info(text)
         elif level == 'warning':
@@ -133,5 +133,5 @@ class NodeLogger:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """List counts by reason, as in `3 too old, 1 broken image`; `none` without any."""
+    """Return counts by reason as `3 too old, 1 broken image`, or `none`."""
     return ', '.join(f'{count} {reason}' for reason, count in counts.items()) or 'none'

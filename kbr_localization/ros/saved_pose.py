@@ -1,4 +1,4 @@
-"""The last pose on disk, from which a restarted node goes on."""
+"""The last pose on disk, from which a restarted node continues."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class SavedPose:
     """
     A pose (3,) with its covariance (3, 3), and the odometry pose (3,) at its stamp.
 
-    `map_id`: what tells maps apart. `map_name`: which of several maps the robot was on. `learnt`:
-    systematic errors of the odometry, if known.
+    `map_id`: hash of the map. `map_name`: its name in `map_files`, if any. `learnt`: systematic
+    errors of the odometry, if known.
     """
 
     stamp_ns: int
@@ -42,10 +42,10 @@ class SavedPose:
         self, stamp_ns: int, odometry: se2.FloatArray, config: NodeConfig
     ) -> se2.FloatArray:
         """
-        Carry the pose to a later stamp by the odometry (3,) there; raises RosError for an old one.
+        Return the pose (3,) at a later stamp with odometry (3,); raises RosError if it is too old.
 
-        Odometry that moved faster than `max_speed` since, or begins anew, was reset: then the pose
-        is taken as it is, as is an old one with `initialize_at_saved_pose`.
+        The pose moves with the odometry, unless that was reset (it moved faster than `max_speed`,
+        or restarted at the origin) or the pose is old and `initialize_at_saved_pose` allows it.
         """
         age = (stamp_ns - self.stamp_ns) * 1e-9
         check_age(age, config)
@@ -58,18 +58,18 @@ class SavedPose:
 
 
 def pose_file(config: NodeConfig, node_name: str) -> Path:
-    """Return the file that a node of a fully qualified name saves its pose in."""
+    """Return the file of the saved pose; `node_name`: fully qualified."""
     if config.pose_file:
         return expanded(config.pose_file)
     if config.saved_pose_filepath:
-        # nav2_amcl writes its own format there
+        # nav2_amcl writes a file of another format under that name
         return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
     ros_home = Path(os.environ.get('ROS_HOME') or Path.home() / '.ros')
     return ros_home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
 
 def save_pose(path: Path, saved: SavedPose, log: Callable[[str, str], None]) -> None:
-    """Write a pose atomically; log that the file cannot be written."""
+    """Write a pose atomically; only log an error."""
     learnt = saved.learnt and {
         'names': NAMES,
         'values': saved.learnt.values,
@@ -85,7 +85,7 @@ def save_pose(path: Path, saved: SavedPose, log: Callable[[str, str], None]) -> 
 
 
 def load_pose(path: Path) -> SavedPose | None:
-    """Read a pose, None without a file; raises RosError for a damaged or another format."""
+    """Read a pose; None without a file; raises RosError if the file cannot be used."""
     try:
         return _parsed(json.loads(read_file(path, most=1 << 16)))
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def load_pose(path: Path) -> SavedPose | None:
 def recent_pose(
     path: Path, config: NodeConfig, log: Callable[[str, str], None]
 ) -> SavedPose | None:
-    """Return the saved pose unless its file is old, whatever the stamps say."""
+    """Return the saved pose unless its file is too old, by the time of its last change."""
     level = 'warning'
     try:
         saved = load_pose(path)
@@ -114,7 +114,7 @@ def recent_pose(
 
 
 def check_age(age: float, config: NodeConfig) -> None:
-    """Raise RosError for a pose that has another age, in seconds, than is asked for."""
+    """Raise RosError if the parameters do not allow a pose of this age in seconds."""
     if not (config.initialize_at_saved_pose or 0.0 <= age <= config.saved_pose_max_age):
         raise RosError(
             f'saved pose not used: it is {age:.0f} s old, expected 0 to '
@@ -131,7 +131,9 @@ def _parsed(values: Any) -> SavedPose:
             f'got {values["format"]}, {stamp_ns}, {texts}'
         )
     given, learnt = values.get('learnt'), None
-    if given and given['names'] == list(NAMES):  # other versions of the package learn others
+    if given and given['names'] == list(
+        NAMES
+    ):  # other versions of the package may learn other errors
         learnt = Calibration(*_gaussian(given['values'], given['covariance'], SIZE))
     pose, covariance = _gaussian(values['pose'], values['covariance'], 3)
     odometry, _ = _gaussian(values['odometry'], values['covariance'], 3)

@@ -1,4 +1,4 @@
-"""From messages to answers: odometry, waiting images, the start of the belief; no rclpy."""
+"""The running localization: start of the belief, images and odometry to estimates; no rclpy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,8 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.buffers import (
-    Added,
-    AHEAD_NS,
-    Coverage,
-    Feed,
-    ImageQueue,
-    OdometryBuffer,
-    QueuedImage,
-    SECOND,
-)
+from kbr_localization.ros import buffers
+from kbr_localization.ros.buffers import Availability, Outcome, QueuedImage
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.saved_pose import SavedPose
 import numpy as np
@@ -42,21 +34,20 @@ class GivenPose:
 @dataclass(frozen=True)
 class Answer:
     """
-    An estimate at an image's stamp.
+    An estimate at the stamp of an image.
 
-    `odometry`, `continued`: the pose (3,) of the odometry there as it came, and as if no driver
-    had been reset. `resets`: how often time or odometry had been reset by then.
+    `odometry`: the odometry pose (3,) at the stamp. `continuous`: the same without jumps, as by
+    `OdometryBuffer.continuous`. `resets`: how often the odometry buffer had been cleared.
     """
 
     estimate: PoseEstimate
     image: QueuedImage
     odometry: se2.FloatArray
-    continued: se2.FloatArray
+    continuous: se2.FloatArray
     resets: int = 0
 
     @property
     def stamp_ns(self) -> int:
-        """Stamp of the image."""
         return self.image.stamp_ns
 
     @property
@@ -66,21 +57,20 @@ class Answer:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to publish: not before the first image of a global start."""
+        """Whether to publish it: not before the first image of a global start."""
         return self.estimate.has_pose or self.estimate.confidence > 0.0
 
 
-class Session(Feed):
+class Session(buffers.Worker):
     """
-    The state of a running localization.
+    The state of a running localization. Thread-safe.
 
     A belief starts from a pose that was given, from `start`, from `saved`, or, with
-    `initialize_globally`, from nothing. `make_tracker`: makes a fresh tracker. `log`: called with
-    level and text. `transforms` take each answer and are sent with each odometry sample, until
-    time jumps back or the odometry is reset. `last`: the last answer of the belief, `answered`:
-    how many had a pose, `used`: how many of them had an image that was compared with the map,
-    `unused`: images that could not be used since the last that could. Thread-safe: what changes
-    the belief is a request that the worker does before the next image, in order.
+    `initialize_globally`, without a pose. `transforms` gets each answer, and sends the transform
+    with each odometry sample until time jumps back or the odometry is reset. `last`: the last
+    answer of the belief. `answered`: answers with a pose; `used`: how many of their images updated
+    the belief; `unused`: images since then that could not be used. Only the worker thread changes
+    the belief: other threads send it a request, which it runs before the next image.
     """
 
     def __init__(
@@ -92,9 +82,10 @@ class Session(Feed):
         start: GivenPose | None,
         saved: SavedPose | None,
     ) -> None:
+        duration_ns = round(config.odometry_buffer * buffers.SECOND)
         super().__init__(
-            OdometryBuffer(round(config.odometry_buffer * SECOND), config.max_speed),
-            ImageQueue(config.image_queue, config.image_backlog),
+            buffers.OdometryBuffer(duration_ns, config.max_speed),
+            buffers.ImageQueue(config.image_queue, config.image_backlog),
             log,
         )
         self._make_tracker, self._config = make_tracker, config
@@ -108,21 +99,31 @@ class Session(Feed):
 
     @property
     def needs_initial_pose(self) -> bool:
-        """Whether no image will be used before somebody gives a pose."""
-        waiting = (self._given or self._start) is not None
-        return not (self.has_belief or self._config.initialize_globally or waiting)
+        """Whether images cannot be used before a pose is given."""
+        has_start = (self._given or self._start) is not None
+        return not (self.has_belief or self._config.initialize_globally or has_start)
 
     def request(self, command: Callable[[], None]) -> None:
-        """Have the worker do something before the next image, such as what follows."""
-        with self.news:
+        """Run a command in the worker thread before the next image."""
+        with self.condition:
             self._requests.append(command)
-            self.news.notify()
+            self.condition.notify()
 
-    def begin_from(self, given: GivenPose) -> None:
-        """Restart from a pose, carried by odometry from its stamp to the next image."""
+    def run_requests(self) -> None:
+        """Run what was requested; in the worker thread, or while that is stopped."""
+        while self._requests:
+            try:
+                self._requests.popleft()()
+            except KbrError as error:  # other requests are still to be run
+                self._log('error', str(error))
+
+    # the methods from here to `follow_map` are commands for `request`
+
+    def start_from(self, given: GivenPose) -> None:
+        """Restart from a pose, moved by the odometry from its stamp to the next image."""
         self._given = given
 
-    def begin_globally(self) -> None:
+    def start_globally(self) -> None:
         """Restart without a pose."""
         self.tracker.initialize_globally()
         self.has_belief = True
@@ -136,128 +137,120 @@ class Session(Feed):
         self.has_belief, self.last = False, None
 
     def replace_tracker(self) -> None:
-        """Go on with a new tracker on the same map, from the present belief."""
+        """Make a new tracker with the present parameters and belief."""
         had_belief, last = self.has_belief, self.last
         self.forget_belief()
         if last is not None and last.estimate.has_pose:
             self.last, self.has_belief = last, True
-            self.tracker.initialize(last.estimate.pose, last.estimate.covariance, last.continued)
-            if last.estimate.localized:  # images have confirmed it
+            self.tracker.initialize(last.estimate.pose, last.estimate.covariance, last.continuous)
+            if last.estimate.localized:
                 self.tracker.localizer.confirm()
         elif had_belief:
-            self._log('info', 'no pose to go on from: starting with no knowledge of it')
-            self.begin_globally()  # the robot has left where it began
+            self._log('info', 'the belief has no pose to keep: starting globally')
+            self.start_globally()  # the robot has left the place where the belief started
 
-    def do_requests(self) -> None:
-        """Do what was requested; in the worker's thread, or when it has ended."""
-        while self._requests:
-            try:
-                self._requests.popleft()()
-            except KbrError as error:  # of one request; somebody waits for the others
-                self._log('error', str(error))
-
-    def begin_on_another_map(self) -> None:
+    def start_on_new_map(self) -> None:
         """Restart from a pose that is given from now on, or globally."""
-        # another map may have the poses of another point of the robot
+        # another map may hold the poses of another point of the robot
         self._given = self._start = self._saved = self._learnt = None
         self.forget_belief()
 
     def follow_map(self, kernel_map: KernelMap) -> None:
-        """Go on with more images on the map; in the worker's thread."""
+        """Use a map to which images were added."""
         if not self.tracker.follow_map(kernel_map):
             self.replace_tracker()
 
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
-        with self.news:
+        with self.condition:
             self.buffer.clear()
-            self._begin_anew(reason)
+            self._restart(reason)
 
     def recover_from_error(self) -> None:
         """Restart after an unexpected error, globally once there has been an answer."""
-        self.count('internal error')
+        self.count_dropped('internal error')
         self.forget_belief()
         if self.answered:
-            self.begin_globally()
-        with self.news:
+            self.start_globally()
+        with self.condition:
             self.queue.clear('after an internal error')
 
     def work(self, timeout: float) -> Answer | None:
-        """Do what there is to do, waiting at most `timeout` seconds; return an answer, if any."""
-        with self.news:
-            image = self.queue.take(self.buffer.coverage)
+        """Run requests and answer the next image; wait at most `timeout` seconds for either."""
+        with self.condition:
+            image = self.queue.take(self.buffer.availability)
             if image is None and not self._requests:
-                self.news.wait(timeout)
-                image = self.queue.take(self.buffer.coverage)
-        self.do_requests()
+                self.condition.wait(timeout)
+                image = self.queue.take(self.buffer.availability)
+        self.run_requests()
         answer = None if image is None else self._answer(image)
         if answer is None:
             return None
-        with self.news:
+        with self.condition:
             if answer.resets != self.buffer.resets:
-                self.count('before a reset')  # it came during the update
+                self.count_dropped('before a reset')  # which came during the update
                 return None
-            self._transforms.take(answer)
+            self._transforms.update(answer)
         self.last = answer
         self.answered += answer.is_known
         self.used += answer.estimate.updated
         return answer
 
     def _answer(self, image: QueuedImage) -> Answer | None:
-        """Answer an image; None, counted, without odometry or a belief, or for a bad estimate."""
-        with self.news:
-            if self.buffer.coverage(image.stamp_ns) is not Coverage.READY:
-                self.count('before a reset')  # it came after the image was taken
+        """Answer an image; count it and return None where there is no valid estimate."""
+        with self.condition:
+            if self.buffer.availability(image.stamp_ns) is not Availability.READY:
+                self.count_dropped('before a reset')  # which came after the image was taken
                 return None
             odometry, resets = self.buffer.at(image.stamp_ns), self.buffer.resets
-            continued = self.buffer.continued(odometry)
-        self._begin(image.stamp_ns, continued)
+            continuous = self.buffer.continuous(odometry)
+        self._start_belief(image.stamp_ns, continuous)
         if not self.has_belief:
-            self.count('no belief yet')
+            self.count_dropped('no belief yet')
             return None
         skipped = Counter(self.tracker.skipped)
         try:
-            estimate = self.tracker.process(image.stamp_ns, image.load, continued)
+            estimate = self.tracker.process(image.stamp_ns, image.load, continuous)
             if not np.isfinite([*estimate.pose, *estimate.covariance.flat]).all():
-                raise LocalizationError('the estimate is not finite: starting anew')
+                raise LocalizationError('the estimate is not finite: restarting globally')
         except KbrError as error:
-            self.count('no estimate')
+            self.count_dropped('no estimate')
             self._log('error', str(error))
-            self.begin_globally()
+            self.start_globally()
             return None
         self.unused = 0 if estimate.updated else self.unused
         for reason, count in (self.tracker.skipped - skipped).items():
             self.unused += count
-            self.count(reason, count)
+            self.count_dropped(reason, count)
             self._log('warning', f'image not used: {self.tracker.last_error}')
         self._learnt = estimate.odometry or self._learnt
-        return Answer(estimate, image, odometry, continued, resets)
+        return Answer(estimate, image, odometry, continuous, resets)
 
-    def _begin(self, stamp_ns: int, continued: se2.FloatArray) -> None:
-        """Start the belief at a stamp with that odometry (3,), if there is a start to be made."""
+    def _start_belief(self, stamp_ns: int, continuous: se2.FloatArray) -> None:
+        """Start from a given pose, or where there is no belief, with odometry (3,) at a stamp."""
         given, self._given = self._given, None
         if given is None and not self.has_belief:
-            given = self._start or self._saved_pose(stamp_ns, continued)
+            given = self._start or self._saved_pose(stamp_ns, continuous)
         if given is not None and self._is_on_map(given):
             self.tracker.initialize(given.pose, given.covariance, self._odometry_at(given))
             self.has_belief = True
         elif not self.has_belief and self._config.initialize_globally:
-            self.begin_globally()
+            self.start_globally()
 
-    def _saved_pose(self, stamp_ns: int, continued: se2.FloatArray) -> GivenPose | None:
+    def _saved_pose(self, stamp_ns: int, continuous: se2.FloatArray) -> GivenPose | None:
         if self._saved is None:
             return None
         try:
-            pose = self._saved.resumed(stamp_ns, continued, self._config)
+            pose = self._saved.resumed(stamp_ns, continuous, self._config)
         except RosError as error:
             self._log('info', str(error))
             return None
         text = 'x {:.2f} m, y {:.2f} m, heading {:.2f} rad'.format(*pose)
-        self._log('info', f'going on from the saved pose, now {text}')
+        self._log('info', f'starting from the saved pose, now {text}')
         return GivenPose(pose, self._saved.covariance)
 
     def _is_on_map(self, given: GivenPose) -> bool:
-        """Whether a pose is near the map; warn of one that is not, which is no start again."""
+        """Warn of a pose that is not near the map; refuse one that is far from it."""
         positions = self.tracker.kernel_map.poses[:, :2]
         distance = float(np.hypot(*(positions - given.pose[:2]).T).min())
         if distance <= 10.0:
@@ -273,37 +266,39 @@ class Session(Feed):
         return not far
 
     def _odometry_at(self, given: GivenPose) -> se2.FloatArray | None:
-        """Odometry (3,) at the stamp of a pose; None for one that is taken as if it were new."""
+        """Return the odometry (3,) at the stamp of a pose; None if the pose counts as new."""
         if given.stamp_ns is None:
             return None
-        with self.news:
-            state = self.buffer.coverage(given.stamp_ns)
-            if state is Coverage.READY:
-                return self.buffer.continued(self.buffer.at(given.stamp_ns))
+        with self.condition:
+            state = self.buffer.availability(given.stamp_ns)
+            if state is Availability.READY:
+                return self.buffer.continuous(self.buffer.at(given.stamp_ns))
             newest_ns = max((stamp_ns for stamp_ns, _ in self.buffer.newest(1)), default=0)
-        if state is not Coverage.EARLY or given.stamp_ns - newest_ns > AHEAD_NS:
+        ahead_ns = given.stamp_ns - newest_ns
+        if state is not Availability.PENDING or ahead_ns > buffers.MAX_AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return None
 
-    def _odometry_came(self, outcome: Added, stamp_ns: int) -> None:
-        if outcome is Added.TIME_JUMP:
-            self._begin_anew('the odometry jumped back in time', stamp_ns)
-        elif outcome is Added.POSE_JUMP:
-            self._transforms.forget()  # that to the old odometry is wrong for the new
+    def _on_odometry(self, outcome: Outcome, stamp_ns: int) -> None:
+        if outcome is Outcome.TIME_JUMP:
+            self._restart('the odometry jumped back in time', stamp_ns)
+        elif outcome is Outcome.POSE_JUMP:
+            self._transforms.clear()  # the last one is valid for the old odometry only
             self._log('warning', 'odometry jumped: taken as reset, without motion')
-        if outcome not in (Added.LATE, Added.NOT_FINITE, Added.SET_ASIDE):
-            self._transforms.send(stamp_ns, restart=outcome is Added.RETURNED)
+        unused = (Outcome.LATE, Outcome.NOT_FINITE, Outcome.OUTLIER)
+        if outcome not in unused:
+            self._transforms.send(stamp_ns, outcome is Outcome.OUTLIER_REMOVED)
 
-    def _begin_anew(self, reason: str, begun_ns: int | None = None) -> None:
-        """Forget all but a pose given for the time that begins at a stamp."""
+    def _restart(self, reason: str, from_ns: int | None = None) -> None:
+        """Forget everything but a pose that was given for the time from `from_ns` on."""
 
         def forget() -> None:
             stamp_ns = None if self._given is None else self._given.stamp_ns
-            if begun_ns is None or stamp_ns is None or stamp_ns - begun_ns > AHEAD_NS:
+            if from_ns is None or stamp_ns is None or stamp_ns - from_ns > buffers.MAX_AHEAD_NS:
                 self._given = None
             self.forget_belief()
 
         self.queue.clear('before a time jump')
-        self._transforms.forget()
+        self._transforms.clear()
         self._log('warning', f'{reason}: odometry, images and belief are forgotten')
         self.request(forget)
