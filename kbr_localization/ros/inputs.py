@@ -101,7 +101,7 @@ class TransformListener:
         return TopicMonitor(self._topic, type_name(self.type), time.monotonic(), wanted=wanted)
 
     def pose(self, ancestor: str, frame: str) -> StampedPose | None:
-        """Return the newest stamp and the pose (3,) of a frame in an ancestor, None if unknown."""
+        """Return the newest stamp and the (3,) pose of a frame in an ancestor, None if unknown."""
         newest_ns, pose = 0, np.zeros(3)
         for _ in self.transforms:  # wrong transforms may form a cycle
             if frame not in self.transforms:

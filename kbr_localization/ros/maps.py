@@ -123,7 +123,7 @@ class GrowingMap:
 
     @property
     def unsaved(self) -> int:
-        """Number of images that were added and are not yet written."""
+        """Count of added images that are not yet written."""
         return len(self.in_use.kernel_map) - self._written
 
     def process(self, answer: Answer) -> KernelMap | None:

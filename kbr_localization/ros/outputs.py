@@ -138,7 +138,7 @@ class TransformBroadcaster:
 
     @property
     def rival(self) -> str:
-        """The transform, as 'map to odom', if another node broadcasts it as well; else ''."""
+        """Return the transform, as 'map to odom', if another node broadcasts it too; else ''."""
         config = self._settings.config
         if not config.tf_broadcast or time.monotonic() - self._rival_at >= 5.0:
             return ''

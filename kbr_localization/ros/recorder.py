@@ -195,6 +195,8 @@ class RecordingSession(buffers.Worker):
 
 
 class RecorderNode(ParameterNode):
+    """Record images, odometry and poses into the folder `out`."""
+
     def __init__(self) -> None:
         super().__init__('recorder')
         self.config = declare(self, RecorderConfig)
