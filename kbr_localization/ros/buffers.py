@@ -57,8 +57,8 @@ class OdometryBuffer:
 
     Samples may be late, repeated, out of order or invalid, and a bag or a driver may restart. A
     sample that does not continue the track by `tracks.reachable` at `max_speed` in m/s is an
-    outlier; `tracks.MIN_SEGMENT_POSES` outliers in a row that continue each other replace the track. `resets`: how
-    often the buffer was cleared.
+    outlier; `tracks.MIN_SEGMENT_POSES` outliers that continue each other replace the track.
+    `resets`: how often the buffer was cleared.
     """
 
     def __init__(
