@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.acceptance_places import GARDENS_POINT
 import cv2
-from kbr_localization.cli.options import configurations
+from kbr_localization.cli.options import parse_settings
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory
 from kbr_localization.localization.map.build import build_map
@@ -97,7 +97,7 @@ def sequence_scores(difference: FloatArray) -> FloatArray:
 def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]]:
     """Rows of the table of a map and a test."""
     training, images = (open_dataset(path, spacing=1.0) for path in (mapped, test))
-    kernel_map = build_map([training], *configurations(settings), seed=0)
+    kernel_map = build_map([training], *parse_settings(settings), seed=0)
     pictures = [frame.load_image() for frame in images]
     described = [kernel_map.describer.describe(picture) for picture in pictures]
     seen = [

@@ -15,7 +15,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization import __version__
 import kbr_localization.cli
 from kbr_localization.cli import app, console
-from kbr_localization.cli.options import configurations, with_settings_of
+from kbr_localization.cli.options import apply_settings, parse_settings
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.evaluation import reference_trajectory, write_tum
@@ -98,7 +98,7 @@ def test_a_missing_module_is_told_with_what_installs_it(module, capsys):
 
 def test_numbers_have_exponents_and_words_are_taken_as_they_are_written():
     given = ['delta=1e-09', 'vision.blur=+2E-1', 'odometry_calibration=off']
-    vision, chosen = configurations([*given, 'vision.network_file=off', 'vision.descriptor=onnx'])
+    vision, chosen = parse_settings([*given, 'vision.network_file=off', 'vision.descriptor=onnx'])
     assert chosen == {'delta': 1e-9, 'odometry_calibration': 'off'}
     assert (vision.blur, vision.network_file) == (0.2, 'off')
 
@@ -118,14 +118,14 @@ def test_numbers_have_exponents_and_words_are_taken_as_they_are_written():
 )
 def test_a_parameter_that_cannot_be_set_is_named_as_it_has_to_be_typed(setting, says):
     with pytest.raises(ConfigurationError, match=says):
-        configurations([setting])
+        parse_settings([setting])
 
 
 def test_parameters_of_a_method_are_set_on_a_map(shared_map):
-    changed = with_settings_of(shared_map, 'knn-particle', ['neighbours=5', 'noise_scale=3'])
+    changed = apply_settings(shared_map, 'knn-particle', ['neighbours=5', 'noise_scale=3'])
     config = method_config('knn-particle', changed)
     assert (config.neighbours, config.noise_scale) == (5, 3.0)
-    switched = with_settings_of(shared_map, 'algorithm1', ['normalise=true'])
+    switched = apply_settings(shared_map, 'algorithm1', ['normalise=true'])
     assert method_config('algorithm1', switched).normalise is True
     for method, setting, says in (
         ('algorithm1', 'neighbours=5', "unknown parameter 'neighbours'"),
@@ -136,7 +136,7 @@ def test_parameters_of_a_method_are_set_on_a_map(shared_map):
         ('dead-reckoning', 'points=100', "'points': expected one of noise_scale$"),
     ):
         with pytest.raises(ConfigurationError, match=says):
-            with_settings_of(shared_map, method, [setting])
+            apply_settings(shared_map, method, [setting])
 
 
 def test_parameters_and_methods_are_listed():

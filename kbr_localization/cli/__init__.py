@@ -9,5 +9,4 @@ prefer_one_thread()
 
 
 def main() -> None:
-    """Run `kbr` and leave the process with its exit code."""
     sys.exit(start('kbr', 'kbr_localization.cli.app'))

@@ -1,4 +1,4 @@
-"""The application: its commands by name, and how their errors are reported."""
+"""The application `kbr`: its commands, and how it reports errors."""
 
 from collections.abc import Callable, Sequence
 import logging
@@ -19,14 +19,11 @@ BAD_INPUT, INTERRUPTED = 2, 128 + signal.SIGINT
 
 app = typer.Typer(
     name='kbr',
-    help='Camera localization by kernel Bayesian inference.',
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={'help_option_names': ['-h', '--help']},
 )
-map_app = typer.Typer(
-    help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
-)
+map_app = typer.Typer(help='Build, inspect and change maps.', no_args_is_help=True)
 app.add_typer(map_app, name='map')
 for group, commands in ((app, run_commands.COMMANDS), (map_app, map_commands.COMMANDS)):
     for command in commands:
@@ -50,15 +47,15 @@ def _options(
 
 
 def main() -> int:
-    """Run the arguments of the process; SIGTERM and SIGHUP end it as an exception does."""
+    """Run the arguments of the process; SIGTERM and SIGHUP raise SystemExit."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     return run_command(app, repeat_options(sys.argv[1:]))
 
 
 def repeat_options(arguments: Sequence[str]) -> list[str]:
-    """Repeat --train and --test before every value that follows them."""
+    """Repeat --train and --test before each of their values, as click expects."""
     option, repeated = '', list[str]()
     for argument in arguments:
         if argument.startswith('-') and argument != '-':
@@ -73,11 +70,11 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     Run a typer application and return the exit code of the process.
 
-    2: bad usage or bad input, with one line on stderr. 1: the reader of stdout is gone. Anything
-    else that is raised is a defect of this package and leaves with its traceback.
+    2: bad usage or bad input, with one line on stderr. 1: the reader of stdout is gone. Any other
+    exception is a bug of this package and propagates.
     """
     if hasattr(sys.stdout, 'reconfigure'):
-        sys.stdout.reconfigure(errors='replace')  # terminals of few characters
+        sys.stdout.reconfigure(errors='replace')  # for terminals without Unicode
     logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_make_printable)
@@ -85,7 +82,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         code = command(arguments, prog_name='kbr', standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # the interpreter's own flush at exit would complain about the closed pipe
+        # avoid the error message of the flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except typer.Exit as leaving:
@@ -107,7 +104,7 @@ def _make_printable(record: logging.LogRecord) -> bool:
 
 
 def _explain(error: Exception) -> str:
-    """Return a line for an error that a user can correct; raise any other again."""
+    """Return a message for an error that a user can correct; raise any other again."""
     if isinstance(error, OSError) and error.strerror:
         where = f'{error.filename}: ' if error.filename else ''
         return f'{where}{error.strerror[0].lower()}{error.strerror[1:]}'
@@ -117,7 +114,7 @@ def _explain(error: Exception) -> str:
         return text
     if not hasattr(error, 'format_message'):
         raise error
-    if not str(error):  # a group without a command has shown its help already
+    if not str(error):  # a group without a command has printed its help
         return ''
     context = getattr(error, 'ctx', None)
     command = context.command_path if context else 'kbr'

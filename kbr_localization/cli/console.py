@@ -1,4 +1,4 @@
-"""What a command shows: notes on stderr, tables or JSON on stdout; and checks of its outputs."""
+"""Output of commands: notes on stderr, tables or JSON on stdout; checks of output files."""
 
 from collections.abc import Mapping, Sequence
 import os
@@ -18,15 +18,15 @@ def note(*messages: str) -> None:
 
 
 def note_skipped(*runs: Mapping[str, int], last_error: str = '') -> None:
-    """Print what was left out of each run, and what was wrong with the last image."""
+    """Print the counts of what was skipped in each run, and the error of the last image."""
     for skipped in filter(None, runs):
         note('skipped: ' + ', '.join(f'{n} x {reason}' for reason, n in skipped.items()))
     if last_error:
-        note(f'the last image that was left out: {last_error}')
+        note(f'last image that was left out: {last_error}')
 
 
 def show(title: str, rows: Mapping[str, Any], as_json: bool = False) -> None:
-    """Print names and values as JSON or as a table of two columns."""
+    """Print names and values as JSON, or as a table of two columns under `title`."""
     if as_json:
         print_json(rows)
     else:
@@ -34,7 +34,7 @@ def show(title: str, rows: Mapping[str, Any], as_json: bool = False) -> None:
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], as_json: bool = False) -> None:
-    """Print rows with the same names as JSON or as a table."""
+    """Print rows that have the same names as JSON or as a table."""
     if as_json:
         print_json(rows)
     else:
@@ -42,12 +42,12 @@ def show_rows(rows: Sequence[Mapping[str, Any]], as_json: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON on stdout; what is not a finite number becomes null."""
+    """Print JSON on stdout; numbers that are not finite become null."""
     print(json_text(value, indent=2))
 
 
 def _print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from rich.console import Console  # noqa: PLC0415  (commands without tables need not wait)
+    from rich.console import Console  # noqa: PLC0415  (slow to import)
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -58,14 +58,14 @@ def _print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             Text(printable(header)), justify='left' if words else 'right', no_wrap=number == 0
         )
     for row in rows:
-        # as Text, since names of runs are no markup
+        # Text, because names of runs may look like markup
         table.add_row(*(Text(printable(format_value(value))) for value in row))
-    # a file or pipe has room for everything
+    # do not wrap in a file or pipe
     Console(width=None if sys.stdout.isatty() else 400).print(table)
 
 
 def format_value(value: Any) -> str:
-    """Write numbers with the digits that a reader wants, and nothing as a dash."""
+    """Return a value as text: floats with three decimals or an exponent, None as a dash."""
     if value is None:
         return '-'
     if hasattr(value, 'tolist'):
@@ -78,17 +78,17 @@ def format_value(value: Any) -> str:
 
 
 def prepare_output(path: Path, *inputs: Path) -> Path:
-    """Create the folder of a file and check, before the long work, that it can be written."""
+    """Check that a file can be written and overwrites no input; create its folder."""
     if path.is_dir():
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
     if path.exists() and not path.is_file():
         return path
-    # realpath, since resolve fails on circular links; a link in a run belongs to the run
+    # realpath, because resolve fails on circular links; a link in a run belongs to the run
     places = [Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name]
     for given in inputs:
         source = Path(os.path.realpath(given))
         if source in places:
-            raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
+            raise KbrError(f'{path} would be overwritten, but is an input: write another file')
         if any(source in place.parents for place in places):
             raise KbrError(f'{path} is in the folder of the run {given}: write to another folder')
     path.parent.mkdir(parents=True, exist_ok=True)

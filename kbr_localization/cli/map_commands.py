@@ -1,4 +1,4 @@
-"""`kbr map …`: build maps, look into them, move them, add and drop images."""
+"""`kbr map …`: build, inspect, align, extend and prune maps."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console, options
-from kbr_localization.cli.options import MapFile, Out, PoseFrame, Poses, Reading, reads_runs, Run
+from kbr_localization.cli.options import MapFile, Out, reads_runs, RunReader
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -15,7 +15,7 @@ import typer
 
 
 def save_map(kernel_map: Any, out: Path) -> Any:
-    """Write and return a map, measured if it was not; print its size, warn where it is little."""
+    """Save a map, with statistics, and return it; print its size, warn if it is small."""
     from kbr_localization.localization.filter.wrong_places import with_statistics
 
     kernel_map = with_statistics(kernel_map)
@@ -24,7 +24,7 @@ def save_map(kernel_map: Any, out: Path) -> Any:
     if len(kernel_map) < 25:
         console.note(
             'warning: a map of fewer than 25 images: poses are seldom called localized on it, and '
-            'maybe wrongly in other buildings; take an image every 0.2 m or so'
+            'perhaps wrongly in other buildings; take an image about every 0.2 m'
         )
     return kernel_map
 
@@ -34,43 +34,43 @@ def build(
     runs: options.Runs,
     *,
     out: Out,
-    poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.KNOWN,
-    pose_frame: Annotated[PoseFrame, typer.Option(help='If of odometry.')] = PoseFrame.CAMERA,
+    poses: options.PosesFrom = options.PoseSource.KNOWN,
+    pose_frame: options.PosesOf = options.PoseFrame.CAMERA,
     max_images: options.MaxImages = None,
     settings: options.Settings = None,
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     scheduler: options.Scheduler = None,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
-    """Build a map from runs, by known poses or by odometry and images alone."""
+    """Build a map from runs with known poses, or from odometry and images alone."""
     from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.run_checks import frames_apart
     from kbr_localization.localization.mapping.build import map_from_odometry
 
-    if pose_frame is PoseFrame.BASE and poses is Poses.KNOWN:
+    if pose_frame is options.PoseFrame.BASE and poses is options.PoseSource.KNOWN:
         raise KbrError(
             '--pose-frame base: expected --poses odometry as well; known poses are poses of '
-            'the point that they were measured at'
+            'the point at which they were measured'
         )
-    vision, given = options.configurations(settings)
+    vision, given = options.parse_settings(settings)
     console.prepare_output(out, *runs)
     with open_workers(jobs, scheduler), terminal_progress():
-        datasets = [reading.open(run) for run in runs]
+        datasets = [reader.open_run(run) for run in runs]
         parts = (datasets, vision, given, max_images, seed)
-        if poses is Poses.KNOWN:
+        if poses is options.PoseSource.KNOWN:
             kernel_map = build_map(*parts)
             console.note(*(f'warning: {line}' for line in frames_apart(kernel_map)))
         else:
-            base = pose_frame is PoseFrame.BASE
-            kernel_map, notes = map_from_odometry(*parts, base=base)
+            of_base = pose_frame is options.PoseFrame.BASE
+            kernel_map, notes = map_from_odometry(*parts, base=of_base)
             console.note(*notes)
         console.note_skipped(*(dataset.skipped for dataset in datasets))
         save_map(kernel_map, out)
 
 
 def info(map_file: MapFile, json: options.Json = False) -> None:
-    """Print what a map holds."""
+    """Print the contents of a map."""
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     facts = describe_map(KernelMap.load(map_file))
@@ -78,13 +78,13 @@ def info(map_file: MapFile, json: options.Json = False) -> None:
         console.print_json(facts)
         return
     odometry = facts.pop('odometry')
-    console.show(str(map_file), _flat(facts))
+    console.show(str(map_file), _flatten(facts))
     words = {name: values['words'] for name, values in odometry.items()}
     console.show('systematic errors of the odometry of the runs', words)
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:
-    """Facts about a map, ready for JSON."""
+    """Return facts about a map for JSON."""
     from kbr_localization import se2
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import describe_point
@@ -124,34 +124,34 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-    """Rows of a table, named by their path in nested facts."""
+def _flatten(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    """Return nested facts as one dictionary, named by their paths."""
     rows: dict[str, Any] = {}
     for name, value in facts.items():
-        inner = _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {}
+        inner = _flatten(value, f'{prefix}{name}.') if isinstance(value, dict) else {}
         rows |= inner or {prefix + name: value}
     return rows
 
 
 def check(map_file: MapFile) -> None:
     """
-    Read all of a map and compare it with its checksums.
+    Verify all checksums of a map.
 
-    Large arrays are otherwise verified in the background, once a map is loaded.
+    After a map is loaded, large arrays are otherwise verified in the background.
     """
     from kbr_localization.localization.map.file import check_map
 
     images, unverified = check_map(map_file)
     if unverified:
         console.note(
-            f'{map_file}: no checksums of {", ".join(unverified)}, which an older package wrote: '
-            'build the map again to have some'
+            f'{map_file}: no checksums of {", ".join(unverified)}, as from an older version: '
+            'build the map again'
         )
     console.note(f'{map_file}: whole: {images} images, {map_file.stat().st_size / 1e6:.1f} MB')
 
 
 def measure(map_file: MapFile, *, out: Out) -> None:
-    """Measure the statistics of a map, as one of an earlier version needs it, and keep them."""
+    """Measure the statistics of a map again, or add them to a map of an earlier version."""
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
@@ -165,10 +165,10 @@ def measure(map_file: MapFile, *, out: Out) -> None:
 def prune(
     map_file: MapFile,
     *,
-    max_images: Annotated[int, typer.Option(min=1, help='Keep so many images.')],
+    max_images: Annotated[int, typer.Option(min=1, help='Images to keep.')],
     out: Out,
 ) -> None:
-    """Keep fewer images of a map, chosen to cover it, and print what that loses."""
+    """Keep fewer images of a map, chosen to cover it, and print what is lost."""
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.map.prune import prune as prune_map
 
@@ -177,7 +177,7 @@ def prune(
     pruned, loss = prune_map(kernel_map, max_images)
     rows = {
         'images': f'{len(pruned)} of {len(kernel_map)}',
-        'farthest dropped image from one that stays': f'{loss.radius:.2f} m',
+        'largest distance of a dropped image to a kept one': f'{loss.radius:.2f} m',
         'median of these distances': f'{loss.median:.2f} m',
     }
     console.show(str(out), rows)
@@ -189,39 +189,39 @@ def align(
     map_file: MapFile,
     *,
     out: Out,
-    at: Annotated[Optional[list[str]], typer.Option(help='A position: SECONDS,X,Y')] = None,
+    at: Annotated[Optional[list[str]], typer.Option(help='Known position, SECONDS,X,Y')] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
     bag: Annotated[Optional[Path], typer.Option(help='A run with known poses.')] = None,
-    scale: Annotated[bool, typer.Option('--scale', help='Take over the metres too.')] = False,
-    reading: Reading,
+    scale: Annotated[bool, typer.Option('--scale', help='Change the scale too.')] = False,
+    reader: RunReader,
 ) -> None:
     """
-    Move a map into another frame, by three or more known poses.
+    Move a map to another frame by three or more known poses.
 
-    The distance between the moved map and each known pose is printed.
+    Prints the distance of the moved map from each known pose.
     """
     from kbr_localization.evaluation.tum import read_tum
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.align import align as align_map
     from kbr_localization.localization.mapping.align import describe_alignment, since_first_image
 
-    ways = {'--at': at, '--tum': tum, '--bag': bag}
-    given = [name for name, value in ways.items() if value]
+    sources = {'--at': at, '--tum': tum, '--bag': bag}
+    given = [name for name, value in sources.items() if value]
     if len(given) != 1:
         got = ' and '.join(given) or 'none of them'
-        raise KbrError(f'expected one of {", ".join(ways)}, got {got}')
-    if reading != Reading() and bag is None:
+        raise KbrError(f'expected one of {", ".join(sources)}, got {got}')
+    if reader != RunReader() and bag is None:
         raise KbrError('options of a bag: expected --bag as well')
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, *(path for path in (map_file, tum, bag) if path))
     if at:
-        stamps, known = _typed_positions(at)
-        # the clock of the map may be a simulated one
+        stamps, known = _parse_positions(at)
+        # count from the first image, because the map may have the stamps of a simulation
         stamps = since_first_image(kernel_map, stamps)
     else:
-        track: Any = read_tum(tum) if tum else bag and reading.open(bag).fixes
+        track: Any = read_tum(tum) if tum else bag and reader.open_run(bag).fixes
         if track is None:
-            raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
+            raise KbrError(f'{bag}: expected known poses, in a bag also by --reference-topic')
         console.note_skipped(getattr(track, 'skipped', {}))
         stamps, known = track.stamps_ns, track.poses
     moved, found = align_map(kernel_map, stamps, known, scale)
@@ -237,8 +237,8 @@ def align(
     console.note(*describe_alignment(found))
 
 
-def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
-    """Stamps (k,) in nanoseconds and poses (k, 3), whose headings are NaN."""
+def _parse_positions(texts: Sequence[str]) -> tuple[Any, Any]:
+    """Return stamps (k,) in nanoseconds and poses (k, 3) with NaN as heading."""
     from kbr_localization.datasets.tables import MAX_COORDINATE
     from kbr_localization.trajectory import LATEST_S, parse_seconds
     import numpy as np
@@ -249,7 +249,7 @@ def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
             seconds, x, y = text.split(',')
             stamps.append(parse_seconds(seconds))
             poses.append((float(x), float(y), math.nan))
-            if not math.hypot(*poses[-1][:2]) <= MAX_COORDINATE:  # nor NaN
+            if not math.hypot(*poses[-1][:2]) <= MAX_COORDINATE:  # false for NaN too
                 raise ValueError
         except ValueError as error:
             raise KbrError(
@@ -262,17 +262,17 @@ def _typed_positions(texts: Sequence[str]) -> tuple[Any, Any]:
 @reads_runs
 def extend(
     map_file: MapFile,
-    run: Run,
+    run: options.Run,
     *,
     out: Out,
-    poses: Annotated[Poses, typer.Option(help='Known, or of odometry.')] = Poses.ODOMETRY,
+    poses: options.PosesFrom = options.PoseSource.ODOMETRY,
     jobs: options.Jobs = None,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    Add another run to a map, whose own images stay where they are.
+    Add a run to a map, whose poses do not change.
 
-    Without known poses the run is joined by its odometry and the places that both show.
+    Without known poses, odometry and common places join the run to the map.
     """
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.build import extend as extend_map
@@ -280,8 +280,8 @@ def extend(
     kernel_map = KernelMap.load(map_file)
     console.prepare_output(out, map_file, run)
     with open_workers(jobs), terminal_progress():
-        dataset = reading.open_for(kernel_map, map_file, run)
-        longer, notes = extend_map(kernel_map, dataset, poses is Poses.KNOWN)
+        dataset = reader.open_run_for(kernel_map, map_file, run)
+        longer, notes = extend_map(kernel_map, dataset, poses is options.PoseSource.KNOWN)
     console.note_skipped(dataset.skipped)
     console.note(*notes)
     save_map(longer, out)
@@ -292,12 +292,12 @@ def grown(
     *,
     merge: Annotated[bool, typer.Option('--merge', help='Add them to the map.')] = False,
     drop: Annotated[bool, typer.Option('--drop', help='Delete them.')] = False,
-    added: Annotated[Optional[Path], typer.Option(help='If not in MAP_grown.h5.')] = None,
+    added: Annotated[Optional[Path], typer.Option(help='Default: MAP_grown.h5.')] = None,
 ) -> None:
     """
     Print how many images a node has added to a map; merge or drop them.
 
-    They are in a separate file; the map does not change until they are merged.
+    They are in a separate file. The map does not change until they are merged.
     """
     from kbr_localization.localization.filter.wrong_places import with_statistics
     from kbr_localization.localization.map.grow import grown_path, GrownFile, with_settings_of
@@ -306,7 +306,7 @@ def grown(
     if merge and drop:
         raise KbrError('--merge and --drop: expected one of them')
     path, base = added or grown_path(map_file), KernelMap.load(map_file)
-    file = GrownFile(path)  # before it is read: a node may add to it meanwhile
+    file = GrownFile(path)  # before reading: a node may add to it meanwhile
     if not path.is_file():
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
     if path.samefile(map_file):
@@ -323,7 +323,7 @@ def grown(
         path.unlink()
     finally:
         file.release()
-    done = f'{len(whole)} images, {new} of them added' if merge else 'stays as it is'
+    done = f'{len(whole)} images, {new} of them added' if merge else 'unchanged'
     console.note(f'{map_file}: {done}; {path} is deleted')
 
 

@@ -1,8 +1,8 @@
 """
-Options that several commands share: how runs are opened, and parameters as `--set NAME=VALUE`.
+Options shared by commands: how runs are opened, and parameters as `--set NAME=VALUE`.
 
-typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations that are strings: the
-commands have `Optional[X]`, and their files no `from __future__ import annotations`.
+typer 0.9 (Ubuntu 24.04) supports neither `X | None` nor annotations that are strings. So commands
+use `Optional[X]`, and their modules do not import `annotations` from `__future__`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,41 +20,43 @@ from kbr_localization.errors import ConfigurationError, KbrError
 import typer
 
 Init = Enum('Init', {'GLOBAL': 'global', 'REFERENCE': 'reference'}, type=str)
-Poses = Enum('Poses', {'KNOWN': 'known', 'ODOMETRY': 'odometry'}, type=str)
+PoseSource = Enum('PoseSource', {'KNOWN': 'known', 'ODOMETRY': 'odometry'}, type=str)
 PoseFrame = Enum('PoseFrame', {'CAMERA': 'camera', 'BASE': 'base'}, type=str)
-Format = Enum('Format', {'BAG': 'bag', 'COLD': 'cold'}, type=str)
+RunFormat = Enum('RunFormat', {'BAG': 'bag', 'COLD': 'cold'}, type=str)
 Storage = Enum('Storage', {'MCAP': 'mcap', 'SQLITE3': 'sqlite3'}, type=str)
 
 RUN_HELP = 'A rosbag2, an mcap file, a ROS 1 bag, a COLD run, or public data: docs/datasets.md.'
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP)]
 Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP)]
-MapFile = Annotated[Path, typer.Argument(metavar='MAP', help='A map of `kbr map build`.')]
-Out = Annotated[Path, typer.Option(help='What to write.')]
-MaxImages = Annotated[Optional[int], typer.Option(min=1, help='Keep so many images at most.')]
-Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
+MapFile = Annotated[Path, typer.Argument(metavar='MAP', help='A map from `kbr map build`.')]
+Out = Annotated[Path, typer.Option(help='File or folder to write.')]
+PosesFrom = Annotated[PoseSource, typer.Option(help='Where poses come from.')]
+PosesOf = Annotated[PoseFrame, typer.Option(help='With --poses odometry.')]
+MaxImages = Annotated[Optional[int], typer.Option(min=1, help='Maximum number of images.')]
+Seed = Annotated[int, typer.Option(min=0, help='Random seed.')]
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
 Settings = Annotated[
     Optional[list[str]], typer.Option('--set', help='NAME=VALUE: see `kbr parameters`.')
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
-Methods = Annotated[str, typer.Option(help='all, or some of `kbr methods`, with commas between.')]
-Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
-Trials = Annotated[int, typer.Option(min=1, max=10_000, help='Random maps, or candidates.')]
-Sizes = Annotated[Optional[str], typer.Option(help='Images of the maps, as 50,100,200.')]
-Jobs = Annotated[Optional[int], typer.Option(min=1, max=256, help='Processes: one per core.')]
-Scheduler = Annotated[Optional[str], typer.Option(help='Use a Dask cluster: tcp://host:8786.')]
+Methods = Annotated[str, typer.Option(help='all, or names from `kbr methods`, as kbr,nearest.')]
+Start = Annotated[Init, typer.Option(help='Start without a pose, or at the reference.')]
+Trials = Annotated[int, typer.Option(min=1, max=10_000, help='Trials per map size or method.')]
+Sizes = Annotated[Optional[str], typer.Option(help='Images in the maps, as 50,100,200.')]
+Jobs = Annotated[Optional[int], typer.Option(min=1, max=256, help='Processes (one per core).')]
+Scheduler = Annotated[Optional[str], typer.Option(help='Dask cluster, as tcp://host:8786.')]
 
 
 def split_names(option: str, text: str) -> list[str]:
-    """Return the names of `a,b`; raises KbrError for an empty one."""
+    """Return the names in `a,b`; raises KbrError for an empty name."""
     names = [name.strip() for name in text.split(',')]
     if not all(names):
-        raise KbrError(f'{option} {text!r}: expected names with commas between, as front,rear')
+        raise KbrError(f'{option} {text!r}: expected comma-separated names, as front,rear')
     return names
 
 
-def sizes_of(text: str | None) -> tuple[int, ...]:
-    """Sizes of `50,100`, none of None; raises KbrError for what is no list of whole numbers."""
+def parse_sizes(text: str | None) -> tuple[int, ...]:
+    """Return the sizes in `50,100`, none for None; raises KbrError for anything else."""
     try:
         return tuple(sorted({int(part) for part in text.split(',')})) if text else ()
     except ValueError as error:
@@ -62,22 +64,20 @@ def sizes_of(text: str | None) -> tuple[int, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """How runs are read; each field is an option of a command that has `reads_runs`."""
+class RunReader:
+    """Opens runs; each field is an option of the commands decorated by `reads_runs`."""
 
     cameras: Annotated[
         Optional[str],
-        typer.Option('--cameras', '--image-topic', help='Folders or topics, as front,rear.'),
+        typer.Option('--cameras', '--image-topic', help='Image folders or topics, as front,rear.'),
     ] = None
-    odometry_topic: Annotated[Optional[str], typer.Option(help='Odometry of a bag.')] = None
-    reference_topic: Annotated[Optional[str], typer.Option(help='Poses of a bag.')] = None
+    odometry_topic: Annotated[Optional[str], typer.Option(help='Odometry in a bag.')] = None
+    reference_topic: Annotated[Optional[str], typer.Option(help='Known poses in a bag.')] = None
     spacing: Annotated[Optional[float], typer.Option(help='Metres between images.')] = None
 
-    def open(  # noqa: A003
-        self, run: Path, cameras: Sequence[str] = (), guess: bool = False
-    ) -> Any:
-        """Open a run, by default with these `cameras`, and print its notes."""
-        from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
+    def open_run(self, run: Path, cameras: Sequence[str] = (), guess: bool = False) -> Any:
+        """Open a run, with `cameras` unless the option is given, and print its notes."""
+        from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (slow to import)
 
         given = dataclasses.asdict(self)
         if named := given.pop('cameras'):
@@ -89,15 +89,15 @@ class Reading:
         console.note(*(f'{run}: {note}' for note in notes if note))
         return dataset
 
-    def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:
-        """Open a run with the cameras of a map; warn where its known poses have another frame."""
+    def open_run_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:
+        """Open a run with the cameras of a map; warn if its known poses are in another frame."""
         from kbr_localization.evaluation.metrics import frame_note  # noqa: PLC0415
 
-        dataset, wanted = self.open(run, kernel_map.cameras), kernel_map.cameras
+        dataset, wanted = self.open_run(run, kernel_map.cameras), kernel_map.cameras
         if len(dataset.cameras) != len(wanted):
             given = ','.join(wanted) or f'NAME, one of {", ".join(dataset.cameras)}'
             raise KbrError(
-                f'{map_file} is of {max(len(wanted), 1)} camera(s), {run} was opened with '
+                f'{map_file} has {max(len(wanted), 1)} camera(s), {run} was opened with '
                 f'{max(len(dataset.cameras), 1)}: give --cameras {given}'
             )
         if note := frame_note(kernel_map, dataset):
@@ -106,16 +106,16 @@ class Reading:
 
 
 def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `Reading` as options, in place of its `reading`."""
-    added = inspect.signature(Reading).parameters
+    """Replace the parameter `reader` of a command by options, one for each field of it."""
+    added = inspect.signature(RunReader).parameters
 
     @functools.wraps(command)
     def wrapped(*args: Any, **given: Any) -> None:
-        reading = Reading(**{name: given.pop(name) for name in added})
-        command(*args, **given, reading=reading)
+        reader = RunReader(**{name: given.pop(name) for name in added})
+        command(*args, **given, reader=reader)
 
     own = dict(inspect.signature(command).parameters)
-    del own['reading']
+    del own['reader']
     options = [option.replace(kind=option.KEYWORD_ONLY) for option in added.values()]
     parameters = [*own.values(), *options]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -123,8 +123,8 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _parsed(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict[str, Any]]:
-    """Convert texts NAME=VALUE to values by name for each configuration, which checks them."""
+def _parse(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict[str, Any]]:
+    """Return the values of texts NAME=VALUE for each configuration, by name, unchecked."""
     values: list[dict[str, Any]] = [{} for _ in configs]
     known: dict[str, tuple[dict[str, Any], str, Any]] = {
         config.prefix + name: (found, name, type(field.default))
@@ -147,8 +147,8 @@ def _parsed(settings: Sequence[str] | None, *configs: type[Config]) -> list[dict
     return values
 
 
-def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
-    """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
+def apply_settings(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
+    """Return a map with parameters of a method from `--set`; raises ConfigurationError."""
     from kbr_localization.localization.methods import registry  # noqa: PLC0415
     from kbr_localization.vision import VisionConfig  # noqa: PLC0415
 
@@ -156,21 +156,21 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
         if name.startswith(VisionConfig.prefix):
             raise ConfigurationError(
                 f'parameter {name!r}: is fixed in the map, whose images were described with it: '
-                'set it where a map is built'
+                'set it when the map is built'
             )
-    (values,) = _parsed(settings, registry.method_named(method).config)
+    (values,) = _parse(settings, registry.method_named(method).config)
     return registry.with_values(method, kernel_map, values)
 
 
-def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
-    """Vision configuration and values of the filter, which the map has where none are set."""
+def parse_settings(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
+    """Return the vision configuration and the values of the filter that are set."""
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
     from kbr_localization.vision.config import LEARNED, VisionConfig  # noqa: PLC0415
 
-    values, of_images = _parsed(settings, KbrConfig, VisionConfig)
+    values, vision_values = _parse(settings, KbrConfig, VisionConfig)
     from_mapping(KbrConfig, values)
-    vision = from_mapping(VisionConfig, of_images)
-    for name in of_images:
+    vision = from_mapping(VisionConfig, vision_values)
+    for name in vision_values:
         if name.startswith('network_') and vision.descriptor not in ('onnx', LEARNED):
             raise ConfigurationError(
                 f'parameter {vision.prefix}{name}: has no effect without '

@@ -1,4 +1,4 @@
-"""Commands about runs: try, localize, evaluate, report; methods compared and tuned; runs made."""
+"""Commands about runs: localize, evaluate and report them, compare and tune methods, make runs."""
 
 import importlib
 import os
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console, options
 from kbr_localization.cli.map_commands import save_map
-from kbr_localization.cli.options import Format, Init, MapFile, Out, Reading, reads_runs, Run
+from kbr_localization.cli.options import Init, MapFile, Out, reads_runs, Run, RunFormat, RunReader
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import fast_dds_profile
@@ -25,12 +25,12 @@ def localize(
     init: options.Start = Init.GLOBAL,
     settings: options.Settings = None,
     seed: options.Seed = 0,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    Localize a run on a map: a pose for every frame, as a TUM file.
+    Localize a run on a map and write a TUM file with a pose for each frame.
 
-    Covariance, confidence, status and time of every frame go to a CSV file of the same name.
+    A CSV file of the same name gets covariance, confidence, status and time of each frame.
     """
     from kbr_localization.evaluation.tum import check_details, details_path, write_detailed
     from kbr_localization.localization import pipeline
@@ -39,14 +39,14 @@ def localize(
 
     details = details_path(out)
     if details == out:
-        raise KbrError(f'{out}: expected another suffix, .csv is the suffix of the details')
+        raise KbrError(f'{out}: expected another suffix than .csv, which the details have')
     for path in (out, details):
         console.prepare_output(path, map_file, run)
     check_details(details)
-    kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
+    kernel_map = options.apply_settings(KernelMap.load(map_file), method, settings)
     if method == 'kbr' and kernel_map.statistics is None:
         console.note(f'{map_file}: {MEASURED_NOW}')
-    dataset = reading.open_for(kernel_map, map_file, run)
+    dataset = reader.open_run_for(kernel_map, map_file, run)
     with terminal_progress():
         trajectory = pipeline.localize(kernel_map, dataset, method, init.value, seed)
     write_detailed(out, trajectory)
@@ -54,7 +54,7 @@ def localize(
 
 
 def _note_localized(out: Path, kernel_map: Any, dataset: Any, trajectory: Any) -> None:
-    """Print what was left out, how many frames were localized, and why if few were."""
+    """Print what was skipped, how many frames were localized, and why so few."""
     from kbr_localization.evaluation.trial import contradictions, why_not_localized
 
     console.note_skipped(trajectory.skipped, last_error=trajectory.last_error)
@@ -79,7 +79,7 @@ def parameters(
     method: Annotated[str, typer.Option(help='See `kbr methods`.')] = 'kbr',
     json: options.Json = False,
 ) -> None:
-    """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
+    """List the parameters for `--set` with their defaults, ranges and descriptions."""
     from kbr_localization.configuration import allowed, fields_of
     from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
@@ -108,18 +108,17 @@ def evaluate(
     *,
     tolerance: Annotated[float, typer.Option(min=0.0, max=1e6, help='Of stamps, seconds.')] = 0.01,
     json: options.Json = False,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    Compare a trajectory with the reference poses of its run; nothing is aligned.
+    Compare a trajectory with the reference poses of its run, without alignment.
 
-    Every frame that has a reference pose counts: one without an estimate is lost and outside of
-    all thresholds.
+    Each frame with a reference pose counts. A frame without an estimate is lost.
     """
     from kbr_localization.evaluation.metrics import required_reference, run_errors, run_metrics
     from kbr_localization.evaluation.tum import read_detailed
 
-    dataset = reading.open(run)
+    dataset = reader.open_run(run)
     estimates, reference = read_detailed(trajectory), required_reference(dataset)
     metrics = run_metrics(run_errors(reference, estimates, tolerance))
     if len(reference) < len(dataset):
@@ -139,13 +138,13 @@ def report(
     method: options.Method = 'kbr',
     init: options.Start = Init.GLOBAL,
     settings: options.Settings = None,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    One HTML page: what happened when a run was localized, or how a map of odometry was made.
+    Write an HTML page about a run on a map, or about a map made from odometry.
 
-    Trajectory and belief on the map, errors and confidence over time, the worst frames with
-    the map images that they were taken for, latency, parameters.
+    It shows trajectory and belief, errors and confidence over time, the worst frames with the
+    most similar map images, times and parameters.
     """
     from kbr_localization.evaluation import report as pages
     from kbr_localization.localization.map.kernel_map import KernelMap
@@ -154,8 +153,8 @@ def report(
         if path is not None:
             console.prepare_output(path, *(given for given in (map_file, run) if given))
     if run is None:
-        of_a_run = (rerun, method, init, settings, reading)
-        if of_a_run != (None, 'kbr', Init.GLOBAL, None, Reading()):
+        of_a_run = (rerun, method, init, settings, reader)
+        if of_a_run != (None, 'kbr', Init.GLOBAL, None, RunReader()):
             raise KbrError('options of a run: expected RUN after MAP')
         pages.write_page(out, pages.map_data(KernelMap.load(map_file), map_file.name))
         console.note(f'{out}: open it in a browser')
@@ -163,9 +162,9 @@ def report(
     if rerun is not None:
         if os.path.realpath(rerun) == os.path.realpath(out):
             raise KbrError(f'--rerun {rerun}: is the file of the page: expected another name')
-        importlib.import_module('rerun')  # before the work, as it may not be installed
-    kernel_map = options.with_settings_of(KernelMap.load(map_file), method, settings)
-    dataset = reading.open_for(kernel_map, map_file, run)
+        importlib.import_module('rerun')  # fail before the work if it is not installed
+    kernel_map = options.apply_settings(KernelMap.load(map_file), method, settings)
+    dataset = reader.open_run_for(kernel_map, map_file, run)
     with terminal_progress():
         record = pages.record_run(kernel_map, dataset, method, init.value)
     pages.write_page(out, pages.run_data(record))
@@ -184,25 +183,25 @@ def try_(
     twice: Annotated[Optional[Path], typer.Option(help='The same as RUN2.')] = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    Will it work on my robot? Map one part of a drive, localize the other, print and write a page.
+    Will it work on my robot? Map one part of a drive, localize the other, and write a page.
 
-    What the drive shows first becomes the map; the stretch in which it comes back, in the same
-    direction, is the test. Of two runs the first is mapped, the second is the test. Poses are the
-    known ones, else they are made of odometry and images.
+    The map is the first part; the test is the part that returns to mapped places in the same
+    direction. Of two runs the first is the map, the second the test. Without known poses the
+    poses come from odometry and images.
     """
     from kbr_localization.evaluation import trial
     from kbr_localization.evaluation.report import write_page
 
     if second and twice:
-        raise KbrError(f'--twice {twice}: is the second run, but {second} was given too: drop one')
+        raise KbrError(f'--twice {twice}: is a second run, but {second} was given too: drop one')
     runs, made = [path for path in (run, second or twice) if path], not out.parent.exists()
     console.prepare_output(out, *runs)
     try:
         with open_workers(jobs), terminal_progress():
-            drives = [reading.open(path, guess=True) for path in runs]
+            drives = [reader.open_run(path, guess=True) for path in runs]
             summary, page, trajectory = trial.try_drives(drives)
         write_page(out, page)
     except BaseException:
@@ -227,10 +226,10 @@ def try_(
 @reads_runs
 def compare(
     *,
-    train: Annotated[Optional[list[Path]], typer.Option(help='Runs for the map.')] = None,
+    train: Annotated[Optional[list[Path]], typer.Option(help='Runs to map.')] = None,
     test: Annotated[list[Path], typer.Option(help='Runs to localize.')],
     out: Out,
-    map_file: Annotated[Optional[Path], typer.Option('--map', help='Or this.')] = None,
+    map_file: Annotated[Optional[Path], typer.Option('--map', help='A map.')] = None,
     sizes: options.Sizes = None,
     trials: options.Trials = 10,
     methods: options.Methods = 'all',
@@ -238,14 +237,14 @@ def compare(
     scheduler: options.Scheduler = None,
     settings: options.Settings = None,
     seed: options.Seed = 0,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
-    Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
+    Compare localization methods over map sizes, by default 50,100,...,800 if the map has them.
 
-    Every trial keeps a random subset of the training images as the map; every method localizes
-    the test runs on it from a global start. OUT/rows.json gets all numbers; a stopped
-    comparison goes on. lost_fraction_once_below_1m is 1 for a run that was never below 1 m.
+    In each trial the map is a random subset of the training images, on which each method localizes
+    the test runs without an initial pose. OUT/rows.json gets all numbers; an interrupted
+    comparison continues. lost_fraction_once_below_1m is 1 if a run never gets below 1 m.
     """
     from kbr_localization.evaluation import comparison
     from kbr_localization.localization.map.build import build_map
@@ -256,17 +255,17 @@ def compare(
         raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
     if map_file is not None and (train or settings):
         raise KbrError('compare: --map takes a finished map: expected no --train and no --set')
-    training = [reading.open(run) for run in train or ()]
-    vision, given = options.configurations(settings)
+    training = [reader.open_run(run) for run in train or ()]
+    vision, given = options.parse_settings(settings)
     kernel_map: Any = KernelMap.load(map_file) if map_file else None
     tests = [
-        reading.open_for(kernel_map, map_file, run) if map_file else reading.open(run)
+        reader.open_run_for(kernel_map, map_file, run) if map_file else reader.open_run(run)
         for run in test
     ]
     images = len(kernel_map) if map_file else sum(map(len, training))
-    usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
+    default = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
     chosen = list(METHODS) if methods == 'all' else options.split_names('--methods', methods)
-    tasks = comparison.plan_tasks(chosen, options.sizes_of(sizes) or usual, trials, images)
+    tasks = comparison.plan_tasks(chosen, options.parse_sizes(sizes) or default, trials, images)
     with open_workers(jobs, scheduler), terminal_progress():
         if kernel_map is None:
             kernel_map = build_map(training, vision, given, None, seed)
@@ -289,22 +288,22 @@ def tune(
     settings: options.Settings = None,
     seed: options.Seed = 0,
     json: options.Json = False,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
     """
     Build a map with parameters chosen by cross-validation over its runs.
 
     Each run is localized on a map of the others, from its start and from a random frame; a single
-    run is split in two halves. The parameters are to suit maps of --sizes images, tried with up to
-    500 images. Finished trials are kept in OUT.trials.jsonl, from which a stopped search goes on.
-    Scores are capped errors plus the fraction of lost frames, in metres: lower is better.
+    run is split into halves. --sizes: sizes of these maps, up to 500 images. An interrupted search
+    continues from OUT.trials.jsonl. Scores are clipped errors plus the fraction of lost frames, in
+    metres: lower is better.
     """
     from kbr_localization.evaluation import tuning
 
-    vision, given = options.configurations(settings)
+    vision, given = options.parse_settings(settings)
     console.prepare_output(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
-    datasets = [reading.open(run) for run in runs]
+    datasets = [reader.open_run(run) for run in runs]
     chosen = tuning.TUNED if methods == 'all' else options.split_names('--methods', methods)
     with open_workers(jobs, scheduler), terminal_progress():
         kernel_map, rows = tuning.tune(
@@ -312,7 +311,7 @@ def tune(
             journal,
             methods=chosen,
             trials=trials,
-            sizes=options.sizes_of(sizes),
+            sizes=options.parse_sizes(sizes),
             vision=vision,
             filter_values=given,
             seed=seed,
@@ -324,8 +323,8 @@ def tune(
     console.show_rows(rows, json)
 
 
-NewFolder = Annotated[Path, typer.Argument(metavar='OUT', help='What to make.')]
-RobotSeed = Annotated[Optional[int], typer.Option(min=0, help='Draw the robot at random.')]
+NewFolder = Annotated[Path, typer.Argument(metavar='OUT', help='Folder to create.')]
+RobotSeed = Annotated[Optional[int], typer.Option(min=0, help='Seed of a random robot.')]
 
 
 def synth(
@@ -338,7 +337,7 @@ def synth(
     """
     Render runs through a building with look-alike corridors, in COLD's format.
 
-    Two tours for a map and a test run at night; robot.json in each run holds its parameters.
+    Two tours are for a map, one run at night is for a test. robot.json has their parameters.
     """
     from kbr_localization.simulation import run as rendered
     from kbr_localization.simulation.robot import random_robot
@@ -357,20 +356,20 @@ def synth(
 def convert(
     run: Run,
     out: NewFolder,
-    to: Annotated[Format, typer.Option('--to', help='A rosbag2, or a COLD run.')] = Format.BAG,
-    storage: Annotated[Optional[options.Storage], typer.Option(help='Of a bag: mcap.')] = None,
+    to: Annotated[RunFormat, typer.Option('--to', help='A rosbag2 or COLD run.')] = RunFormat.BAG,
+    storage: Annotated[Optional[options.Storage], typer.Option(help='Default: mcap.')] = None,
     *,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
-    """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
+    """Convert a run to a rosbag2, for `ros2 bag play`, or to the COLD format."""
     from kbr_localization.datasets.tracks import explain_missing_reference
 
-    if to is Format.COLD and storage:
+    if to is RunFormat.COLD and storage:
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
-    dataset = reading.open(run)
+    dataset = reader.open_run(run)
     if why := explain_missing_reference(dataset):
         console.note(f'warning: without known poses: {why}')
-    if to is Format.BAG:
+    if to is RunFormat.BAG:
         from kbr_localization.datasets.bag_writer import write_bag
 
         left_out = write_bag(dataset, out, storage=(storage or options.Storage.MCAP).value)
@@ -382,7 +381,7 @@ def convert(
 
         left_out = write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes)
     console.note_skipped(dataset.skipped | left_out)
-    # of several cameras the others may have an image of that moment
+    # with several cameras a frame stays if another camera has an image
     broken = 0 if dataset.cameras else left_out.get('broken image', 0)
     console.note(f'{out}: {len(dataset) - broken} frames')
 
@@ -392,13 +391,13 @@ def play(
     run: Run,
     *,
     rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
-    start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
+    start: Annotated[float, typer.Option(min=0.0, help='Seconds to skip.')] = 0.0,
     duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
-    loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
+    loop: Annotated[bool, typer.Option('--loop', help='Repeat the run.')] = False,
     compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
-    reading: Reading,
+    reader: RunReader,
 ) -> None:
-    """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
+    """Publish a run on ROS topics: `image`, `odom`, `reference_pose`, `/clock`."""
     os.environ.update(fast_dds_profile())
     from kbr_localization.ros import player
     from kbr_localization.ros.config import PlayerConfig
@@ -407,7 +406,7 @@ def play(
     config = PlayerConfig(
         rate=rate, start=start, duration=duration, loop=loop, image_transport=transport
     )
-    dataset = reading.open(run)
+    dataset = reader.open_run(run)
     with terminal_progress():
         console.note(player.play(dataset, config))
 
@@ -418,10 +417,10 @@ def demo(
     """
     Render a building, map it, and localize a run with the ROS node.
 
-    Prints, of the node and of two baselines, when their status is localized, when their error
-    stays below 1 m, their errors after that, which part of their wrong answers (more than 1 m
-    off) they called localized, and the error over the whole run; writes a page, the node's
-    trajectory, the map and the runs to a new folder.
+    Prints for the node and two baselines when the status is localized, when the error stays below
+    1 m, the errors after that, the fraction of wrong answers (more than 1 m off) called localized,
+    and the error over the whole run. A new folder gets a page, the node's trajectory, the map and
+    the runs.
     """
     from kbr_localization.demo.tour import run_demo
     from kbr_localization.evaluation.metrics import SUMMARY

@@ -1,1 +1,1 @@
-"""The tour: a rendered building, a map of it, and the node that finds its way by camera."""
+"""The demo: render a building, map it, and localize a run with the ROS node."""

@@ -1,4 +1,4 @@
-"""The tour, from nothing to a table and a page: a run is localized by the real node."""
+"""The tour of `kbr demo`: the node, as a process over DDS, localizes a rendered run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, ExitStack
@@ -39,11 +39,11 @@ NODE = 'kbr (node over DDS)'
 BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'odometry from the true start'}
 START_S = 60.0
 DOMAINS = range(1, 101)
-"""Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""
+"""Ports of domains above 101 overlap the ephemeral ports of Linux."""
 
 
 def run_demo(parent: Path) -> tuple[Path, dict[str, Metrics]]:
-    """Render a building into a new folder in `parent` and take the tour; return both results."""
+    """Render a building into a new folder in `parent`; return the folder and the metrics."""
     folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
     try:
         folder.mkdir(parents=True)
@@ -57,10 +57,10 @@ def take_tour(
     folder: Path, training: Sequence[Path], test: Path, rate: float
 ) -> dict[str, Metrics]:
     """
-    Build a map of the training runs, localize the test run with the node, compare with baselines.
+    Build a map of the training runs and localize the test run with the node and baselines.
 
-    Returns the metrics of each method. The map, the node's trajectory as a TUM file, its log and
-    a page about the same filter without ROS go to `folder`. `rate`: speed of the replay.
+    Returns the metrics of each method. `folder` gets the map, the node's trajectory as a TUM file,
+    its log, and a page about the same filter without ROS. `rate`: speed of the replay.
     """
     kernel_map = with_statistics(build_map([open_dataset(run) for run in training]))
     kernel_map.save(folder / 'map.h5')
@@ -77,12 +77,12 @@ def take_tour(
 
 @contextmanager
 def own_domain() -> Iterator[int]:
-    """Keep a DDS domain that nobody else uses who asks here; raises RosError without any."""
+    """Reserve a DDS domain among the processes that call this; raises RosError if none is free."""
     for step in DOMAINS:
         domain = DOMAINS[(os.getpid() * 7 + step) % len(DOMAINS)]
         with socket.socket() as claim:
             try:
-                # whoever listens there has the domain; the port falls free with the process
+                # the bound port reserves the domain until the process ends
                 claim.bind(('127.0.0.1', 17_400 + domain))
                 claim.listen()
             except OSError:
@@ -93,7 +93,7 @@ def own_domain() -> Iterator[int]:
 
 
 def localize_over_ros(folder: Path, dataset: Dataset, rate: float) -> Trajectory:
-    """Play a run to a node on `map.h5` of a folder, which gets its log; collect its poses."""
+    """Play a run to a node with `map.h5` of a folder; return its poses. Its log goes there."""
     log = folder / 'node.log'
     with ExitStack() as stack:
         os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
@@ -102,23 +102,23 @@ def localize_over_ros(folder: Path, dataset: Dataset, rate: float) -> Trajectory
         stack.enter_context(ros_context([], int(domain)))
         observer, executor = _Observer(), SingleThreadedExecutor()
         stack.callback(observer.destroy_node)
-        # no pose that an earlier run saved
+        # a new pose_file, so that the node does not start from a saved pose
         files = {'map_file': folder / 'map.h5', 'pose_file': folder / 'last_pose'}
         node = stack.enter_context(_node_process({**files, 'use_sim_time': True}, log, domain))
 
-        def look_at_node() -> None:
+        def check_node() -> None:
             if node.poll() is not None:
                 raise RosError(f'the node failed: see {log}')
 
-        observer.create_timer(0.1, look_at_node)
+        observer.create_timer(0.1, check_node)
         executor.add_node(observer)
         deadline = time.monotonic() + START_S
         while not observer.count_publishers(observer.topic):
             executor.spin_once(timeout_sec=0.1)
             if time.monotonic() > deadline:
-                raise RosError(f'no node after {START_S:.0f} s: see {log}')
+                raise RosError(f'the node did not start in {START_S:.0f} s: see {log}')
         Player(observer, dataset, PlayerConfig(rate=rate), Stop()).play()
-        # until every frame has its pose, or none comes any more
+        # wait until each frame has its pose, or no more poses come
         executor.add_node(observer)
         while len(observer.poses) < len(dataset) and time.monotonic() - observer.last < 5.0:
             executor.spin_once(timeout_sec=0.1)
@@ -131,7 +131,7 @@ def localize_over_ros(folder: Path, dataset: Dataset, rate: float) -> Trajectory
 
 
 class _Observer(Node):
-    """Poses of `amcl_pose` by stamp, each with the last status on /diagnostics."""
+    """Collects poses of `amcl_pose` by stamp, each with the last status on /diagnostics."""
 
     def __init__(self) -> None:
         super().__init__('observer')
@@ -161,12 +161,12 @@ class _Observer(Node):
 def _node_process(
     parameters: dict[str, Any], log: Path, domain: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the localization node; at the end stop it, then kill it."""
+    """Run the localization node; at the end interrupt it, and kill it after 10 s."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
     program = [sys.executable, '-m', 'kbr_localization.ros.node', '--ros-args', *arguments]
 
     def end_with_parent() -> None:
-        ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG: also where that is killed
+        ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG
 
     with (
         log.open('wb') as output,
