@@ -11,8 +11,8 @@ from kbr_localization.localization.calibration import (
     SIZE,
 )
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.filter.hypotheses import Points
 from kbr_localization.localization.filter.odometry import gross_errors, OdometryModel
-from kbr_localization.localization.filter.strata import Points
 from map_helpers import tiny_map
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_noise_and_errors_of_steps_are_carried_to_the_last_frame():
     steps = [np.array([0.5, 0.1, 0.7]), np.array([0.4, 0.0, -0.3])]
     rng = np.random.default_rng(0)
     size = 200_000
-    points, belief = np.zeros((size, 3)), Points.of(np.zeros((1, 3)), np.ones(1))
+    points, belief = np.zeros((size, 3)), Points(np.zeros((1, 3)), np.ones(1))
     for step in steps:
         calibration.predict(step, belief)
         deviations = np.sqrt(NOISE.variances(step))
@@ -57,10 +57,10 @@ def test_noise_and_errors_of_steps_are_carried_to_the_last_frame():
 
 def test_what_is_known_of_the_odometry_is_forgotten_as_the_way_goes_on():
     calibration = calibration_of()
-    before, belief = calibration.covariance.copy(), Points.of(np.zeros((1, 3)), np.ones(1))
+    before, belief = calibration.covariance.copy(), Points(np.zeros((1, 3)), np.ones(1))
     for _ in range(50):
         calibration.predict(np.array([2.0, 0.0, 0.0]), belief)
-    calibration.disperse(belief, np.random.default_rng(0), learn=False)
+    calibration.sample_noise(belief, np.random.default_rng(0), learn=False)
     prior = KNOWN.for_a_drive('learnt').covariance
     np.testing.assert_allclose(calibration.covariance, before + 100.0 * 3e-5 * prior)
 
@@ -70,7 +70,7 @@ def follow(calibration, belief, truth, motions, rng, told=TRUE):
     for motion in motions:
         truth = se2.compose(truth, motion)
         calibration.predict(reported(motion, told), belief)
-        calibration.disperse(belief, rng, learn=True)
+        calibration.sample_noise(belief, rng, learn=True)
         apart = se2.between(truth, belief.poses) / [0.02, 0.02, 0.01]
         weights = belief.weights * np.maximum(np.exp(-0.5 * np.sum(apart**2, axis=1)), 1e-300)
         belief.weights = weights / weights.sum()
@@ -85,7 +85,7 @@ def law_after(seed, motions, told=TRUE):
     before = np.sqrt(np.diag(calibration.covariance))
     belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, _ = follow(calibration, belief, np.zeros(3), motions(rng), rng, told)
-    return calibration.law(belief), before
+    return calibration.estimate(belief), before
 
 
 def test_points_that_follow_the_truth_learn_the_errors():
@@ -119,14 +119,14 @@ def test_a_new_start_goes_on_from_what_was_learnt():
     calibration, rng = calibration_of(), np.random.default_rng(5)
     belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, truth = follow(calibration, belief, np.zeros(3), wander(rng, 200), rng)
-    calibration.resume_from(calibration.law(belief))
+    calibration.resume_from(calibration.estimate(belief))
     learnt = calibration.learnt
     other = calibration_of()
     other.resume_from(learnt)
     for begun in (calibration, other):
         fresh = Points.gaussian(truth, np.eye(3), 10, rng)
-        begun.begin(fresh)
-        law = begun.law(fresh)
+        begun.start(fresh)
+        law = begun.estimate(fresh)
         np.testing.assert_allclose(law.values, learnt.values)
         np.testing.assert_allclose(law.covariance, learnt.covariance, atol=1e-12)
 
@@ -139,9 +139,9 @@ def test_what_was_learnt_before_a_break_is_unlearnt_where_it_holds_no_more():
         calibration, rng = calibration_of(), np.random.default_rng(2)
         calibration.resume_from(learnt)
         belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
-        calibration.begin(belief)
+        calibration.start(belief)
         belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng)
-        law = calibration.law(belief)
+        law = calibration.estimate(belief)
         left.append(np.abs(law.values - TRUE) / law.deviations)
     assert left[1][TOLD].max() < 0.3 * left[0][TOLD].max()
 
@@ -153,11 +153,11 @@ def test_what_is_known_at_the_start(how, drift):
     calibration = calibration_of(how, known=Calibration(values, KNOWN.covariance))
     assert calibration.expected[-1] == pytest.approx(drift, rel=1e-3)
     assert calibration.covariance.any() == (how == 'learnt')
-    belief = Points.of(np.zeros((3, 3)), np.full(3, 1 / 3))
-    described = calibration.described(belief)
+    belief = Points(np.zeros((3, 3)), np.full(3, 1 / 3))
+    described = calibration.diagnostics(belief)
     assert described['odometry_drift'] == pytest.approx(drift, rel=1e-3)
     assert (described['odometry_drift_sd'] > 0.0) == (how == 'learnt')
-    calibration.resume_from(calibration.law(belief))
+    calibration.resume_from(calibration.estimate(belief))
     assert (calibration.learnt is not None) == (how == 'learnt')
 
 

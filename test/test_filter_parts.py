@@ -12,6 +12,15 @@ from kbr_localization.localization.filter.consecutive import (
     moments,
 )
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.filter.hypotheses import (
+    evidence,
+    Hypotheses,
+    OFF_MAP,
+    Points,
+    RecentImages,
+    sample_about,
+    sample_from_image,
+)
 from kbr_localization.localization.filter.image_model import (
     ImageModel,
     PoseKernel,
@@ -19,15 +28,6 @@ from kbr_localization.localization.filter.image_model import (
     RunMean,
     SCALES,
     SHARE,
-)
-from kbr_localization.localization.filter.strata import (
-    evidence,
-    OFF_MAP,
-    Points,
-    RecentImages,
-    sample_about,
-    sample_from_image,
-    Strata,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of
 from kbr_localization.localization.map.decay import SimilarityDecay, with_sensible_config
@@ -58,12 +58,12 @@ def sets_of(*places, size=40):
     spread = np.diag([0.02, 0.02, 0.002])
     points = [Points.gaussian(straight(at), spread, size, rng) for at in places]
     poses = np.concatenate([p.poses for p in points])
-    return Points.of(poses, np.full(len(poses), 1.0 / len(poses)))
+    return Points(poses, np.full(len(poses), 1.0 / len(poses)))
 
 
-def strata_at(*places, size=30):
+def hypotheses_at(*places, size=30):
     return functools.reduce(
-        Strata.joined, [Strata.born(sets_of(at, size=size), 0.0) for at in places]
+        Hypotheses.joined, [Hypotheses.single(sets_of(at, size=size), 0.0) for at in places]
     )
 
 
@@ -138,7 +138,7 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
 
 def test_the_prior_of_a_place_is_the_same_however_long_the_robot_stood_there():
     stands = MAP.subset(np.sort(np.concatenate([np.arange(len(MAP)), np.full(40, 5)])))
-    places = ImageModel(stands, CONFIG).places(np.arange(len(stands)))
+    places = ImageModel(stands, CONFIG).uniform_on_places(np.arange(len(stands)))
     near = np.abs(stands.poses[:, 0] - MAP.poses[5, 0]) < 0.5
     apart = np.abs(stands.poses[:, 0] - MAP.poses[25, 0]) < 0.5
     assert places.sum() == pytest.approx(1.0)
@@ -179,23 +179,23 @@ def test_mode_and_moments_of_points_with_two_hills():
     left = Points.gaussian(np.array([0.0, 0.0, 3.1]), np.diag([0.01, 0.04, 0.01]), 300, rng)
     right = Points.gaussian(np.array([9.0, 0.0, 0.0]), np.diag([0.01, 0.01, 0.01]), 300, rng)
     weights = np.repeat([0.7, 0.3], 300) / 300
-    both = Points.of(np.concatenate([left.poses, right.poses]), weights)
+    both = Points(np.concatenate([left.poses, right.poses]), weights)
     pose, covariance, mass = both.moments(se2.within(both.poses, both.mode(KERNEL.widths), 1.0))
     assert mass == pytest.approx(0.7)
     np.testing.assert_allclose(pose, [0.0, 0.0, 3.1], atol=0.05)
     np.testing.assert_allclose(np.diag(covariance), [0.01, 0.04, 0.01], rtol=0.3)
 
 
-def test_resampling_keeps_the_law_of_every_stratum():
+def test_resampling_keeps_the_law_of_every_hypothesis():
     rng = np.random.default_rng(0)
-    strata = strata_at(1.0, 5.0, 9.0, size=2000)
+    hypotheses = hypotheses_at(1.0, 5.0, 9.0, size=2000)
     weights = rng.dirichlet(np.ones(2000), 3)
     odometry = rng.standard_normal((6000, 7))
-    strata.points = Points(strata.points.poses, weights.ravel(), odometry)
-    found = strata.resampled(5000, rng)
+    hypotheses.points = Points(hypotheses.points.poses, weights.ravel(), odometry)
+    found = hypotheses.resampled(5000, rng)
     assert found.sizes.tolist() == [5000, 30, 30]
     for number, error in enumerate((0.02, 0.3, 0.3)):
-        before, after = (s.select(np.array([number])).points for s in (strata, found))
+        before, after = (s.select(np.array([number])).points for s in (hypotheses, found))
         for name in ('poses', 'odometry'):
             mean = weights[number] @ getattr(before, name)
             np.testing.assert_allclose(
@@ -204,18 +204,22 @@ def test_resampling_keeps_the_law_of_every_stratum():
     np.testing.assert_allclose(found.sums(found.points.weights), 1.0)
 
 
-# strata
+# hypotheses
 
 
 def test_weighing_has_the_likelihood_of_the_mixture_for_its_mean():
-    model, strata, no_noise = ImageModel(MAP, CONFIG), strata_at(3.0, 8.0), np.zeros((3, 3))
-    before = strata.points.weights
-    r, c = model.evaluate(strata.points.poses, before / 2.0, 0, seen_at(3.0), no_noise)
-    strata.weigh(model, seen_at(3.0), no_noise, 0.8, 0.0)
+    model, hypotheses, no_noise = (
+        ImageModel(MAP, CONFIG),
+        hypotheses_at(3.0, 8.0),
+        np.zeros((3, 3)),
+    )
+    before = hypotheses.points.weights
+    r, c = model.evaluate(hypotheses.points.poses, before / 2.0, 0, seen_at(3.0), no_noise)
+    hypotheses.weigh(model, seen_at(3.0), no_noise, 0.8, 0.0)
     for number, part in enumerate((slice(30), slice(30, 60))):
         factors = 0.8 * r[part] + 1.0 - 0.8 * c[part].mean()
-        assert strata.likelihood[number] == pytest.approx(factors.mean())
-        found = strata.points.weights[part]
+        assert hypotheses.likelihood[number] == pytest.approx(factors.mean())
+        found = hypotheses.points.weights[part]
         np.testing.assert_allclose(found, before[part] * factors / factors.mean(), rtol=1e-6)
 
 
@@ -227,42 +231,42 @@ def test_evidence_of_a_wrong_place_is_none_on_average():
 
 
 def test_the_prior_of_a_place_is_its_mean_coverage():
-    stratum = Strata.born(sets_of(1.0), 2.0)
-    assert stratum.posterior()[0] == pytest.approx(2.0)
-    stratum.coverage = np.zeros(1)
-    stratum.judge(1.0, 2.0, 10.0)
-    assert stratum.posterior()[0] == pytest.approx(2.0 + np.log(OFF_MAP))
+    hypothesis = Hypotheses.single(sets_of(1.0), 2.0)
+    assert hypothesis.posterior()[0] == pytest.approx(2.0)
+    hypothesis.coverage = np.zeros(1)
+    hypothesis.update_log_odds(1.0, 2.0, 10.0)
+    assert hypothesis.posterior()[0] == pytest.approx(2.0 + np.log(OFF_MAP))
 
 
-def test_log_odds_have_a_highest_value_and_an_image_does_not_count_for_its_own_stratum():
-    strata = strata_at(1.0, 5.0)
-    strata.likelihood = np.full(2, 100.0)
-    strata.judge(1.0, 2.0, 1.5)
+def test_log_odds_have_a_highest_value_and_an_image_does_not_count_for_its_own_hypothesis():
+    hypotheses = hypotheses_at(1.0, 5.0)
+    hypotheses.likelihood = np.full(2, 100.0)
+    hypotheses.update_log_odds(1.0, 2.0, 1.5)
     gained = float(evidence(100.0, 1.0, 2.0))
-    np.testing.assert_allclose(strata.log_odds, [1.5, 1.5 - gained])
-    strata.judge(1.0, 2.0, 1.5)
-    np.testing.assert_allclose(strata.log_odds, [1.5, 1.5 - gained])
+    np.testing.assert_allclose(hypotheses.log_odds, [1.5, 1.5 - gained])
+    hypotheses.update_log_odds(1.0, 2.0, 1.5)
+    np.testing.assert_allclose(hypotheses.log_odds, [1.5, 1.5 - gained])
 
 
-def test_the_likeliest_stratum_is_believed_and_those_at_one_place_together():
-    strata = strata_at(1.0, 5.0, 5.0, 1.0)
-    strata.log_odds = np.array([1.5, 1.0, 1.0, -3.0])
+def test_the_likeliest_hypothesis_is_believed_and_those_at_one_place_together():
+    hypotheses = hypotheses_at(1.0, 5.0, 5.0, 1.0)
+    hypotheses.log_odds = np.array([1.5, 1.0, 1.0, -3.0])
     near = np.arange(120) >= 90  # the last one is where the belief is
-    found, changed = strata.choose(near)
+    found, changed = hypotheses.choose(near)
     assert changed and len(found.sizes) == 3
     assert found.log_odds[0] == pytest.approx(1.0 + np.log(2.0))
-    assert found.here.poses[:, 0].mean() == pytest.approx(5.0, abs=0.2)
+    assert found.belief.poses[:, 0].mean() == pytest.approx(5.0, abs=0.2)
 
 
 def test_the_share_of_informative_images_is_learnt():
     recent = RecentImages()
     for _ in range(200):
-        recent.learn(likelihood=1.0 - 0.5 * recent.informative, coverage=0.5, new=0.2)
+        recent.learn(likelihood=1.0 - 0.5 * recent.informative, coverage=0.5, weight=0.2)
     low = recent.informative
     for _ in range(200):
-        recent.learn(likelihood=20.0, coverage=1.0, new=0.2)
+        recent.learn(likelihood=20.0, coverage=1.0, weight=0.2)
     assert low < 0.6 and recent.informative > 0.9
-    assert recent.many and recent.log_likelihood == pytest.approx(np.log(20.0), abs=0.3)
+    assert recent.enough and recent.log_likelihood == pytest.approx(np.log(20.0), abs=0.3)
 
 
 def test_points_from_an_image_are_where_it_could_be():
@@ -328,9 +332,11 @@ def test_the_law_of_a_run_is_learnt_from_pairs_that_agree_with_the_odometry():
     for d, a in rng.uniform(0.0, [0.5, 0.4], (300, 2)):
         learnt.learn(rng.normal(*moments(of_run, d, a)), d, a, right=1.0)
         misled.learn(0.9, d, a, right=0.0)
-    right, found, other = (moments(law, 0.3, 0.2)[0] for law in (of_run, learnt.law, misled.law))
+    right, found, other = (
+        moments(decay, 0.3, 0.2)[0] for decay in (of_run, learnt.decay, misled.decay)
+    )
     assert found == pytest.approx(right, abs=0.03)
-    assert learnt.law.length < LAW.length and learnt.law.angle > LAW.angle
+    assert learnt.decay.length < LAW.length and learnt.decay.angle > LAW.angle
     assert other == pytest.approx(moments(LAW, 0.3, 0.2)[0], abs=0.02)
 
 
@@ -355,10 +361,10 @@ def test_the_stated_covariance_is_that_of_the_points_and_from_the_first_image_on
     localizer = KernelBayesLocalizer(MAP, replace(CONFIG, covariance_scale=2.0))
     localizer.initialize(straight(8.0), np.diag([0.04, 0.04, 0.01]))
     for floor in (np.zeros(3), np.array([0.4**2 / 12.0, 0.0, 0.04**2])):
-        here, stated = localizer.strata.here, localizer.estimate()
-        mode = here.mode(localizer.model.kernel.widths)
-        near = se2.within(here.poses, mode, CONFIG.localized_radius)
-        _, spread, _ = here.moments(near)
+        belief, stated = localizer.hypotheses.belief, localizer.estimate()
+        mode = belief.mode(localizer.model.kernel.widths)
+        near = se2.within(belief.poses, mode, CONFIG.localized_radius)
+        _, spread, _ = belief.moments(near)
         np.testing.assert_allclose(stated.covariance, 2.0 * (spread + np.diag(floor)), atol=2e-3)
         localizer.step(seen_at(8.0))
 

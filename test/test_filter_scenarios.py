@@ -58,7 +58,7 @@ def make(kernel_map, **changes):
 def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize(ring_pose(0.0), np.diag([1e-4, 1e-4, 1e-4]))
-    localizer.confirm()
+    localizer.force_confirmed()
     localizer.update_similarities(seen_from(kernel_map, ring_pose(0.0)))
     before = localizer.estimate()
     increment = np.array([0.1, 0.0, 0.05])
@@ -137,7 +137,7 @@ def test_a_frozen_camera_says_nothing_and_is_counted_unless_the_robot_stands(ker
         spread = []
         for _ in range(10):
             localizer.update(kernel_map.descriptors[0])
-            spread.append(localizer.strata.here.poses[:, 2].std())
+            spread.append(localizer.hypotheses.belief.poses[:, 2].std())
             localizer.predict(np.array([step, 0.0, 0.3125 * step]))
         assert localizer.estimate().diagnostics['frozen_images'] == frozen
     # by the noise of the odometry

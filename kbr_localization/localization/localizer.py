@@ -1,4 +1,4 @@
-"""What every localizer offers, so that pipeline and node can drive any of them."""
+"""The interface of all localizers, which the pipeline and the node drive."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,25 +12,25 @@ import numpy as np
 from scipy import special
 
 UNKNOWN_VARIANCE = 9999.0
-"""On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
+"""Diagonal of the covariance while the pose is unknown, by the conventions of ROS."""
 NOT_ON_THIS_MAP = 'not on this map'
-"""The status when the images are not of this map: another building."""
+"""The status when the images show another building than the map."""
 NO_POSE = ('not localized', NOT_ON_THIS_MAP)
-"""The statuses in which the pose means nothing."""
+"""The statuses in which the pose has no meaning."""
 LOST_M = 1.0
-"""A position that is further off than this is lost."""
+"""Position error in metres from which a robot counts as lost."""
 
 
 @dataclass(frozen=True)
 class PoseEstimate:
     """
-    A localizer's answer at one moment.
+    The pose estimate of a localizer at one moment.
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `diagnostics`: the
-    numbers behind the status, by name. `updated`: whether an image entered since the last
-    `predict`. `odometry`: its systematic errors as learnt so far, None if nothing is learnt.
+    numbers behind the status, by name. `updated`: whether an image updated the belief since the
+    last `predict`. `odometry`: its learnt systematic errors, None if nothing is learnt.
     """
 
     pose: FloatArray
@@ -48,12 +48,12 @@ class PoseEstimate:
 
     @property
     def has_pose(self) -> bool:
-        """Whether the pose means anything."""
+        """Whether the pose has a meaning: also one that is uncertain."""
         return self.status not in NO_POSE
 
 
 def contradiction(stands: bool) -> str:
-    """Say how the images contradict an odometry that stands still, or that moves."""
+    """Return the advice for images that contradict an odometry that stands still, or moves."""
     if stands:
         return (
             'the images change while the odometry stands still: see whether its driver reads the '
@@ -65,18 +65,18 @@ def contradiction(stands: bool) -> str:
     )
 
 
-def nothing_known(diagnostics: dict[str, float], updated: bool = False) -> PoseEstimate:
-    """Return the answer while there is no belief."""
-    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(diagnostics), updated)
+def unknown_pose(diagnostics: dict[str, float], updated: bool) -> PoseEstimate:
+    """Return the estimate of a localizer without a belief."""
+    pose, covariance = np.zeros(3), unknown_covariance()
+    return PoseEstimate(pose, covariance, 0.0, 'not localized', dict(diagnostics), updated)
 
 
-def unknown() -> FloatArray:
-    """Return the covariance (3, 3) of an unknown pose."""
+def unknown_covariance() -> FloatArray:
     return np.diag(np.full(3, UNKNOWN_VARIANCE))
 
 
 def status_of(confidence: float, localized_mass: float, confirmed: bool = True) -> str:
-    """Localized from `localized_mass` on, if images confirm it; not localized below its half."""
+    """Return 'localized' from `localized_mass` on if confirmed, 'not localized' below its half."""
     if confidence < 0.5 * localized_mass:
         return 'not localized'
     return 'localized' if confirmed and confidence >= localized_mass else 'uncertain'
@@ -86,34 +86,33 @@ class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.
 
-    Poses are (3,), covariances (3, 3), descriptors (d,) of the map's describer. A class that
-    inherits from this has the last six methods, for a localizer without belief, gate and
-    learning.
+    Poses are (3,), covariances (3, 3), descriptors (d,) of the map's describer. The last six
+    methods have defaults for a localizer without belief, gate and learning.
     """
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian belief about a pose (3,) with covariance (3, 3)."""
 
     def initialize_globally(self) -> None:
-        """Start with no knowledge of the pose."""
+        """Start without knowledge of the pose."""
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move the belief by an increment (3,) in the base frame."""
 
     def update(self, descriptor: np.ndarray) -> None:
-        """Take in an image by its descriptor, of the shape that the map's describer gives."""
+        """Update the belief by the descriptor of an image."""
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief."""
 
     def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far; the driver may skip `describe`."""
+        """Whether an update is due after the motion so far; if not, skip `describe`."""
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
         return
 
-    def tell_time(self, seconds: float) -> None:
+    def set_time(self, seconds: float) -> None:
         """Set the time of the next image, in seconds of any clock."""
         return
 
@@ -122,30 +121,30 @@ class Localizer(Protocol):
         return np.zeros((0, 3))
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
-        """Continue on a map that has more images at its end; False where that is impossible."""
+        """Continue on a map with more images at its end; return False where it is impossible."""
         return False
 
-    def confirm(self) -> None:
-        """Treat the last given pose as confirmed by images a moment ago."""
+    def force_confirmed(self) -> None:
+        """Treat the belief as confirmed by images a moment ago."""
         return
 
-    def know_odometry(self, learnt: Calibration) -> None:
-        """Set what was learnt of the odometry in an earlier drive, from the next start on."""
+    def set_odometry_prior(self, learnt: Calibration) -> None:
+        """Set odometry errors that were learnt in an earlier drive, from the next start on."""
         return
 
 
 class UpdateGate:
     """
-    Opens after `min_distance` metres of way or `min_angle` radians of turning.
+    A gate for images that opens after `min_distance` metres of travel or `min_angle` radians.
 
-    `due`: whether the next image should update the belief. `metres`: the way since the last one
-    that did.
+    `due`: whether the next image should update the belief. `metres`: the travel since the last
+    image that did.
 
     Images taken nearly at one place share their errors; counting each as independent makes a
-    belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest one
-    counts, which may come a little before the distance is reached. A pose that jitters about one
-    place (visual odometry, a Kalman filter) does not move: motion counts from a tenth of the
-    wanted distance on.
+    belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare, take the one
+    that is nearest to the distance, even if it comes a little before. A pose that jitters about
+    one place (visual odometry, a Kalman filter) does not move: count motion from a tenth of the
+    distance on.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
@@ -153,30 +152,30 @@ class UpdateGate:
         self.reopen()
 
     def reopen(self) -> None:
-        """Start counting again, and let the next image in."""
+        """Restart, and let the next image pass."""
         self.restart()
         self.open()
 
     def open(self) -> None:  # noqa: A003
-        """Let the next image in, whatever the way."""
+        """Let the next image pass, whatever the travel."""
         self._open = self.due = True
 
     def restart(self) -> None:
-        """Start counting again after an update."""
+        """Measure the travel from here."""
         self._open, self.due = False, not self._wanted.all()
-        self._way, self._moved, self.metres = np.zeros(2), np.zeros(3), 0.0
+        self._travel, self._moved, self.metres = np.zeros(2), np.zeros(3), 0.0
 
     def add(self, increment: FloatArray) -> None:
-        """Count the odometry increment (3,) between two images."""
+        """Add the odometry increment (3,) between two images."""
         self._moved = se2.compose(self._moved, increment)
         sizes = se2.magnitude(np.stack([increment, self._moved]))
         step, size = np.transpose(sizes)
-        way = self._way + size
-        self.metres = float(way[0])
-        # from half a step before the wanted way on, no later image is nearer to it
-        self.due = self._open or bool(np.any(way + 0.5 * step >= self._wanted))
+        travel = self._travel + size
+        self.metres = float(travel[0])
+        # from half a step before the distance on, no later image is nearer to it
+        self.due = self._open or bool(np.any(travel + 0.5 * step >= self._wanted))
         if np.any(size > 0.1 * self._wanted):
-            self._way, self._moved = way, np.zeros(3)
+            self._travel, self._moved = travel, np.zeros(3)
 
 
 def check_start(pose: FloatArray, covariance: FloatArray) -> None:
@@ -201,7 +200,7 @@ def is_covariance(matrix: FloatArray) -> bool:
     return bool(np.abs(unit - unit.T).max() <= 1e-6 and np.linalg.eigvalsh(unit)[0] >= -1e-6)
 
 
-def sigma_region(sigmas: float, freedom: int) -> float:
-    """Squared Mahalanobis distance at the rim of the region of k sigma, of so many dimensions."""
-    # of the chi-square law; scipy.stats would take a node half a second to import
-    return float(2.0 * special.gammaincinv(0.5 * freedom, special.chdtr(1, sigmas**2)))
+def sigma_region(sigmas: float, dimensions: int) -> float:
+    """Return the squared Mahalanobis distance at the border of a k-sigma region."""
+    # quantile of the chi-square distribution; scipy.stats takes a node half a second to import
+    return float(2.0 * special.gammaincinv(0.5 * dimensions, special.chdtr(1, sigmas**2)))

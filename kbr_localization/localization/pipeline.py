@@ -1,4 +1,4 @@
-"""Run a localizer over frames: the node's offline twin."""
+"""Run a localizer over frames: what the node does, offline."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class Tracker:
     """
     Drive a localizer by stamped images and odometry poses.
 
-    `used` counts the images that the localizer was given, `skipped` by reason the images that
-    cannot be described; `last_error`: the error of the last one. Their motion counts all the same.
+    `used`: number of images given to the localizer; `skipped`: number, by reason, of images that
+    cannot be read or described, whose motion counts all the same; `last_error`: of the last one.
     """
 
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
@@ -42,22 +42,21 @@ class Tracker:
         self, pose: FloatArray, covariance: FloatArray, odometry: FloatArray | None = None
     ) -> None:
         """
-        Start from a pose (3,) with covariance (3, 3), from where the odometry was at (3,).
+        Start from a pose (3,) with covariance (3, 3) at the odometry pose `odometry` (3,).
 
         Without `odometry` it is the pose at the next frame. Raises LocalizationError for an
-        invalid pose or covariance and changes nothing.
+        invalid pose or covariance, and changes nothing then.
         """
         check_start(pose, covariance)
         self.localizer.initialize(pose, covariance)
         self._odometry = odometry
 
     def initialize_globally(self) -> None:
-        """Start with no knowledge of the pose."""
         self.localizer.initialize_globally()
         self._odometry = None
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
-        """Continue on a map that has more images at its end; False where that is impossible."""
+        """Continue on a map with more images at its end; return False where it is impossible."""
         followed = self.localizer.follow_map(kernel_map)
         if followed:
             self.kernel_map = kernel_map
@@ -67,11 +66,11 @@ class Tracker:
         self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
     ) -> PoseEstimate:
         """
-        Take in one image with the odometry pose (3,) at its stamp.
+        Process an image with the odometry pose (3,) at its stamp; return the pose estimate.
 
-        The image, or the function that loads it, is used only when the localizer wants one; one
-        that cannot be read or described is skipped and counted. Raises LocalizationError for
-        odometry that is not finite.
+        The image, or the function that loads it, is used only when the localizer wants one. Skip
+        and count an image that cannot be read or described. Raises LocalizationError for odometry
+        that is not finite.
         """
         if not np.isfinite(odometry).all():
             raise LocalizationError(
@@ -80,7 +79,7 @@ class Tracker:
         if self._odometry is not None:
             self.localizer.predict(se2.between(self._odometry, odometry))
         self._odometry = np.array(odometry, dtype=np.float64)
-        self.localizer.tell_time(stamp_ns * 1e-9)
+        self.localizer.set_time(stamp_ns * 1e-9)
         if self.localizer.wants_image():
             descriptor = self._descriptor(image)
             self._blind = descriptor is None
@@ -90,10 +89,10 @@ class Tracker:
         return self._estimate()
 
     def _estimate(self) -> PoseEstimate:
-        """Call a pose uncertain once the odometry alone may have left `localized_radius`."""
+        """Return the estimate, uncertain once odometry alone may have left `localized_radius`."""
         estimate, config = self.localizer.estimate(), self.kernel_map.filter_config
         variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
-        # probability of the radius under this variance of x and of y
+        # probability of an error within the radius under this variance of x and of y
         inside = -float(np.expm1(-0.5 * config.localized_radius**2 / max(variance, 1e-12)))
         self._inside = self._inside if self._blind else inside
         least = config.localized_mass * self._inside
@@ -104,10 +103,10 @@ class Tracker:
         return estimate
 
     def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
-        """Descriptor (d,) of an image; None for one that is left out."""
+        """Return the descriptor (d,) of an image; None for one that is skipped."""
         try:
             image = image() if callable(image) else image
-            # one axis: of a run that was described before
+            # an array with one axis is a descriptor: the run was described before
             return image if len(image.shape) == 1 else self.kernel_map.describer.describe(image)
         except (DatasetError, VisionError) as error:
             broken = isinstance(error, DatasetError)
@@ -127,9 +126,9 @@ def localize(
     """
     Localize a run: one pose for every frame.
 
-    `init`: 'global' starts from nothing, 'reference' from the first frame's true pose. `observe`
-    is shown the localizer and its estimate after every frame. Raises LocalizationError when no
-    image of the run could be used.
+    `init`: 'global' starts without knowledge, 'reference' from the first frame's true pose. Call
+    `observe` with the localizer and its estimate after every frame. Raises LocalizationError when
+    no image of the run could be used.
     """
     tracker = Tracker(kernel_map, make_localizer(method, kernel_map, seed))
     if init == 'global':

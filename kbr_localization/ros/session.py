@@ -133,7 +133,7 @@ class Session(buffers.Worker):
         """Restart at the next image from the first source that has a pose."""
         self.tracker = self._make_tracker()
         if self._learnt is not None:
-            self.tracker.localizer.know_odometry(self._learnt)
+            self.tracker.localizer.set_odometry_prior(self._learnt)
         self.has_belief, self.last = False, None
 
     def replace_tracker(self) -> None:
@@ -144,7 +144,7 @@ class Session(buffers.Worker):
             self.last, self.has_belief = last, True
             self.tracker.initialize(last.estimate.pose, last.estimate.covariance, last.continuous)
             if last.estimate.localized:
-                self.tracker.localizer.confirm()
+                self.tracker.localizer.force_confirmed()
         elif had_belief:
             self._log('info', 'the belief has no pose to keep: starting globally')
             self.start_globally()  # the robot has left the place where the belief started

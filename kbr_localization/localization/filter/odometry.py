@@ -1,11 +1,11 @@
 """
 Noise and systematic errors of the odometry, learnt while the robot drives.
 
-The values p of the systematic errors (`calibration`) change the motion by J(u) p to first order, u
-being the odometry's increment. No image shows p, but given the path of a point p is linear and
-Gaussian: over the steps since the last update, with Jacobians S and noise Q carried to the last
-body frame, the path differs from the odometry by e = S p + noise. So each point carries the mean
-of its own law of p, and all share the covariance V (Rao-Blackwellised filter, Doucet et al. 2000):
+The systematic errors p (`calibration`) change the motion of an odometry increment u by J(u) p, to
+first order. No image shows p, but given the path of a point p is linear and Gaussian: over the
+steps since the last update, with Jacobian S and noise Q carried to the last body frame, the path
+differs from the odometry by e = S p + noise. So each point carries its own mean of p, and all
+share the covariance V (Rao-Blackwellised filter, Doucet et al. 2000):
 
     e ~ N(0, Q + S V S^T),   p <- p + G e,   V <- V - G S V,   G = V S^T (Q + S V S^T)^-1.
 
@@ -21,14 +21,14 @@ from kbr_localization.localization.calibration import (
     SIZE,
 )
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.strata import Points
+from kbr_localization.localization.filter.hypotheses import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 GROSS_RATE = 0.01
-"""Probability, per metre, that the odometry becomes grossly wrong."""
-_DESCRIBED = [f'odometry_{name}{kind}' for kind in ('', '_sd') for name in NAMES]
+"""Probability, per metre, that a gross error of the odometry begins."""
+_DIAGNOSTICS = [f'odometry_{name}{kind}' for kind in ('', '_sd') for name in NAMES]
 _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
     NAMES.index, ('mounting', 'lateral_scale', 'forward_scale', 'turn_scale')
 )
@@ -36,100 +36,100 @@ _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
 
 class OdometryModel:
     """
-    The law of the odometry's errors on points, and of the motion since the last update.
+    The errors of the odometry, and the motion since the last update.
 
-    Points hold means (m, 7) as deviations from `expected`; `covariance` (7, 7) is common to all.
-    `noise`: (3, 3) of the motion since the last update, in the frame of the base. `learnt`: what a
-    start begins with, None before a belief was confirmed.
+    Points hold means (m, 7) of the systematic errors, as deviations from `expected`; `covariance`
+    (7, 7) is common to all. `noise` (3, 3): covariance of the motion since the last update, in the
+    base frame. `learnt`: the prior of the next start, None before a belief was confirmed.
     """
 
     def __init__(self, kernel_map: KernelMap, config: KbrConfig) -> None:
-        self._model, self._config = kernel_map.motion_noise, config
+        self._motion_noise, self._config = kernel_map.motion_noise, config
         first = kernel_map.calibration.for_a_drive(config.odometry_calibration)
         self.expected, self._prior = first.values, first.covariance
         self.learnt: Calibration | None = None
-        self.begin()
+        self.start()
 
-    def begin(self, points: Points | None = None) -> None:
-        """Start without motion, with the errors that were learnt last or that the map knows."""
+    def start(self, points: Points | None = None) -> None:
+        """Give `points` the errors that were learnt last, or else the map's; forget the motion."""
         known = self.learnt or Calibration(self.expected, self._prior)
         self.covariance: FloatArray = known.covariance.copy()
         # errors multiply (a drift at a lever arm looks like a mounting angle): linearise here
-        self._about: FloatArray = known.values - self.expected
+        self._linearised_at: FloatArray = known.values - self.expected
         if points is not None:
-            points.odometry = np.tile(self._about, (len(points), 1))
-        self._restart()
+            points.odometry = np.tile(self._linearised_at, (len(points), 1))
+        self._forget_motion()
 
-    def _restart(self) -> None:
+    def _forget_motion(self) -> None:
         self.noise: FloatArray = np.zeros((3, 3))
-        self._effects: FloatArray = np.zeros((3, SIZE))
+        self._jacobian: FloatArray = np.zeros((3, SIZE))
         self._metres = 0.0
 
     def resume_from(self, learnt: Calibration) -> None:
         """
-        Begin the next start with errors that were learnt before, unless none are learnt.
+        Use learnt errors as the prior of the next start, where `odometry_calibration` is learnt.
 
-        A heading that jumped is described to first order (`gross_errors`) and not kept.
+        Ignore those of a heading that has jumped: they hold to first order only (`gross_errors`).
         """
         jumped = abs((learnt.values - self.expected)[_MOUNTING]) > 10.0 * LIMITS[_MOUNTING]
         if self._prior.any() and not jumped:
             self.learnt = learnt
 
-    def law(self, points: Points) -> Calibration:
-        """Return mean and covariance of the errors under points."""
+    def estimate(self, points: Points) -> Calibration:
+        """Return mean and covariance of the systematic errors under points."""
         mean = points.weights @ points.odometry
         deviations = points.odometry - mean
         spread = (points.weights[:, np.newaxis] * deviations).T @ deviations
         return Calibration(self.expected + mean, self.covariance + spread)
 
-    def described(self, points: Points) -> dict[str, float]:
-        """Return the errors under points and their standard deviations, for diagnostics."""
-        law = self.law(points)
-        numbers = np.concatenate([law.values, law.deviations]).tolist()
-        return dict(zip(_DESCRIBED, numbers, strict=True))
+    def diagnostics(self, points: Points) -> dict[str, float]:
+        """Return the systematic errors under points, and their standard deviations, by name."""
+        errors = self.estimate(points)
+        numbers = np.concatenate([errors.values, errors.deviations]).tolist()
+        return dict(zip(_DIAGNOSTICS, numbers, strict=True))
 
     def predict(self, increment: FloatArray, points: Points) -> None:
-        """Move points by an odometry increment (3,), corrected by the errors of each."""
-        motion, effect = moved_with_effects(increment, self.expected + self._about)
-        carried = np.linalg.inv(se2.adjoint(motion))  # errors into the frame after the motion
-        variances = self._config.noise_scale * self._model.variances(increment)
-        self.noise = carried @ self.noise @ carried.T + np.diag(variances)
-        self._effects = carried @ self._effects + effect
+        """Move points by an odometry increment (3,), corrected by the errors at each point."""
+        motion, effect = moved_with_effects(increment, self.expected + self._linearised_at)
+        carry = np.linalg.inv(se2.adjoint(motion))  # errors into the frame after the motion
+        variances = self._config.noise_scale * self._motion_noise.variances(increment)
+        self.noise = carry @ self.noise @ carry.T + np.diag(variances)
+        self._jacobian = carry @ self._jacobian + effect
         self._metres += float(np.hypot(increment[0], increment[1]))
         slope = (se2.rotation(motion[2]) @ effect).T
-        points.move(motion + (points.odometry - self._about) @ slope)
+        points.move(motion + (points.odometry - self._linearised_at) @ slope)
 
     def total_noise(self, learn: bool) -> FloatArray:
-        """Return Q + S V S^T (3, 3), the noise since the last update; Q alone without learning."""
-        effects = self._effects * learn
-        return np.asarray(self.noise + effects @ self.covariance @ effects.T + 1e-12 * np.eye(3))
+        """Return the noise (3, 3) since the last update: Q + S V S^T, or Q without `learn`."""
+        s = self._jacobian * learn
+        return np.asarray(self.noise + s @ self.covariance @ s.T + 1e-12 * np.eye(3))
 
-    def disperse(self, points: Points, rng: np.random.Generator, learn: bool) -> None:
+    def sample_noise(self, points: Points, rng: np.random.Generator, learn: bool) -> None:
         """
-        Draw the noise since the last update for each point, and learn the errors from it.
+        Move each point by a sample of the noise since the last update; learn its errors from that.
 
         Without `learn` the errors stay: points at a wrong place would learn what fits that place.
         """
-        effects, prior = self._effects * learn, self.covariance
+        s, prior = self._jacobian * learn, self.covariance
         total = self.total_noise(learn)
-        gain = np.linalg.solve(total, effects @ prior).T
+        gain = np.linalg.solve(total, s @ prior).T
         root = np.linalg.cholesky(total)
         errors = rng.standard_normal(points.poses.shape) @ root.T
         points.move(errors)
         points.odometry = points.odometry + errors @ gain.T
-        posterior = prior - gain @ effects @ prior
-        # other tyres, another load
+        posterior = prior - gain @ s @ prior
+        # the errors may have changed: other tyres, another load
         changed = min(self._config.carried_rate * self._metres, 1.0) * self._prior
         self.covariance = 0.5 * (posterior + posterior.T) + changed
-        self._restart()
+        self._forget_motion()
 
 
 def gross_errors(size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """
-    Draw errors (size, 7) of a grossly wrong odometry, and motions (size, 3) that undo a jump.
+    Draw gross errors (size, 7) of an odometry, and motions (size, 3) that undo heading jumps.
 
-    Its metres or its turns are wrong by a factor, or it is mirrored, or its heading has jumped, so
-    that the robot moves in another direction than it says.
+    Metres or turns are wrong by a factor, or turns are mirrored, or the heading has jumped, so
+    that the robot moves in another direction than the odometry says.
     """
     errors, turn = np.zeros((size, SIZE)), np.zeros((size, 3))
     low, high = np.log([1.15, 2.5])
@@ -138,7 +138,7 @@ def gross_errors(size: int, rng: np.random.Generator) -> tuple[FloatArray, Float
     errors[:, _FORWARD] = np.where(kind < 2, 1.0 - factors, 0.0)
     errors[:, _TURN] = np.where(kind == 2, 1.0 - factors, np.where(kind == 3, 2.0, 0.0))
     jump = np.where(kind == 4, rng.uniform(-np.pi, np.pi, size), 0.0)
-    # to first order in the errors these turn the motion
+    # to first order in the errors these turn the motion by the jump
     errors[:, _FORWARD] += 1.0 - np.cos(jump)
     errors[:, _LATERAL] = 1.0 - np.cos(jump)
     errors[:, _MOUNTING] = np.sin(jump)

@@ -1,11 +1,11 @@
 """
-What a map says about wrong places: each half of it is driven on the other half.
+Evidence for wrong places, measured by driving each half of a map on the other half.
 
-No image shows its place there, and log odds are at most 0, so that the belief goes wherever the
-last images look like. A stay is a sequence of images during which it remains at one wrong place.
-k is the reference with which the images of the likeliest stays are no evidence (`evidence`):
-at no place where so much was seen do log odds grow. The highest that a stay reaches by chance is
-the limit.
+No image shows its place there. Log odds are kept at most 0, so that the belief goes to any place
+that resembles the last images. A stay is a sequence of images during which the belief remains at
+one wrong place. k is the reference with which the images of the likeliest stays are no evidence
+for their place (`hypotheses.evidence`). The limit is the highest log odds that a stay reaches by
+chance.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
-from kbr_localization.localization.filter.strata import evidence
+from kbr_localization.localization.filter.hypotheses import evidence
 from kbr_localization.localization.map.kernel_map import KernelMap, MapStatistics
 from kbr_localization.localization.map.similarity import Indices
 from kbr_localization.progress import report
@@ -25,29 +25,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Stay = list[tuple[float, float, float]]
-"""What is new, Lambda and c of each image."""
+"""Weight, Lambda and c of each image."""
 MEASURED_NOW = (
     'its statistics are missing or those of an earlier version and are measured now, as at every '
     'start; `kbr map measure` writes a map that keeps them'
 )
-LEAST = 0.17
-"""Nats of the limit, on maps whose images say next to nothing."""
+MIN_LIMIT = 0.17
+"""Nats of the limit on maps whose images are hardly informative."""
 LIKELIEST = 0.125
-"""Part of the images at wrong places that the likeliest stays have together."""
-_LEFT = 5  # images of hardly any coverage after which a belief has left its half
+"""Fraction of the images at wrong places that belongs to the likeliest stays."""
+_UNCOVERED = 5  # images with hardly any coverage after which a belief has left its half
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
-    """Return the map with its statistics, measured once where it has none."""
+    """Return the map with its statistics; measure them if it has none."""
     if kernel_map.statistics is None:
-        # a value that the map could have had from the start: the map itself does not change
-        object.__setattr__(kernel_map, 'statistics', measure(kernel_map))
+        # set them on the frozen map itself, so that they are measured once
+        object.__setattr__(kernel_map, 'statistics', measure_statistics(kernel_map))
     return kernel_map
 
 
-def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
-    """Learn k, the limit and the mean log likelihood of wrong places from a map's own images."""
-    config = replace(config or kernel_map.filter_config, points=300)
+def measure_statistics(kernel_map: KernelMap) -> MapStatistics:
+    """Measure k, the limit and the mean log likelihood of wrong places on up to 600 images."""
+    config = replace(kernel_map.filter_config, points=300)
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - 600) // 2)
     part = kernel_map.subset(np.sort(order[first : first + 600]))  # noqa: E203
@@ -63,45 +63,44 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
 
 
 def statistics_of(stays: list[FloatArray]) -> MapStatistics:
-    """Return the statistics of stays (k, 3): how much is new, Lambda and c of each image."""
+    """Return the statistics of stays (k, 3): weight, Lambda and c of each image."""
     weights = np.array([stay[:, 0] @ stay[:, 2] for stay in stays])
     if not weights.sum() > 0.0:
-        return MapStatistics(LEAST, 0.0, 0.0)
+        return MapStatistics(MIN_LIMIT, 0.0, 0.0)
     means = np.array([_reference(stay) for stay in stays])
     likeliest = np.argsort(-means)
     most = LIKELIEST * weights.sum()
     share = np.diff(np.minimum(np.cumsum(weights[likeliest]), most), prepend=0.0)
     reference = float(share @ means[likeliest] / share.sum())
-    limit = LEAST
-    for new, likelihood, coverage in (stay.T for stay in stays):
-        nats = np.append(0.0, np.cumsum(new * evidence(likelihood, coverage, reference)))
+    limit = MIN_LIMIT
+    for weight, likelihood, coverage in (stay.T for stay in stays):
+        nats = np.append(0.0, np.cumsum(weight * evidence(likelihood, coverage, reference)))
         limit = max(limit, float((nats - np.minimum.accumulate(nats)).max()))
-    said = sum(float(stay[:, 0] * stay[:, 2] @ np.log(stay[:, 1])) for stay in stays)
-    return MapStatistics(limit, max(said / float(weights.sum()), 0.0), reference)
+    total = sum(float(stay[:, 0] * stay[:, 2] @ np.log(stay[:, 1])) for stay in stays)
+    return MapStatistics(limit, max(total / float(weights.sum()), 0.0), reference)
 
 
 def _reference(stay: FloatArray) -> float:
     """Return the k, at least 0, with which the images of a stay are no evidence."""
-    # takes a node half a second to import
-    from scipy.optimize import brentq  # noqa: PLC0415
+    from scipy.optimize import brentq  # noqa: PLC0415  (takes a node half a second)
 
-    new, likelihood, coverage = stay.T
+    weight, likelihood, coverage = stay.T
 
     def drift(reference: float) -> float:
-        return float(new @ evidence(likelihood, coverage, reference))
+        return float(weight @ evidence(likelihood, coverage, reference))
 
     highest = max(float(np.log(likelihood.max())), 0.0) + 1.0
     return float(brentq(drift, 0.0, highest)) if drift(0.0) > 0.0 > drift(highest) else 0.0
 
 
 def _stays(part: KernelMap, config: KbrConfig, side: NDArray[np.bool_]) -> list[Stay]:
-    """Return the stays on a half of the map of what was driven in the other one, `side` (n,)."""
-    if min(side.sum(), (~side).sum()) < _LEFT:
+    """Drive the images of `side` (n,) on the other half of the map; return the stays there."""
+    if min(side.sum(), (~side).sum()) < _UNCOVERED:
         return []
     half = part.subset(np.flatnonzero(~side))
     localizer = KernelBayesLocalizer(half, config, np.random.default_rng(0))
     localizer.statistics = MapStatistics(np.inf, 0.0, 0.0)
-    localizer.most = 0.0
+    localizer.max_log_odds = 0.0
     order = np.lexsort((part.stamps_ns, part.run_index))
     ends = np.flatnonzero(np.diff(part.run_index[order]) | np.diff(side[order])) + 1
     legs = np.split(order, ends)  # until a run ends or enters the other half
@@ -110,35 +109,36 @@ def _stays(part: KernelMap, config: KbrConfig, side: NDArray[np.bool_]) -> list[
 
 def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> list[Stay]:
     """
-    Run a filter over images in sequence, on a half of their map without their places.
+    Run a filter over images in sequence, on the half of their map without their places.
 
-    A belief that has left that half sees nothing more, so start again. What it saw while it was
-    right, at the edge of that half, is no stay at a wrong place.
+    Restart a belief that has left that half: no image weighs it any more. Images at the edge of
+    the half, while the belief is right, do not belong to a stay at a wrong place.
     """
     stays: list[Stay] = []
-    uncovered, half = _LEFT, localizer.kernel_map
+    uncovered, half = _UNCOVERED, localizer.kernel_map
     views = half.describer.cross_gram(part.descriptors[leg], half.descriptors[:])
     poses, views = _interpolated(part, leg, views, localizer.config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
-        if uncovered >= _LEFT:
+        if uncovered >= _UNCOVERED:
             localizer.initialize_globally()
             uncovered, stays = 0, [*stays, []]
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.expected))
         if localizer.gate.due:
-            metres, starts = localizer.gate.metres, localizer.strata is None
+            metres, starts = localizer.gate.metres, localizer.hypotheses is None
             changes = localizer.diagnostics['recoveries']
             localizer.update_similarities(view)
-            strata = localizer.strata
-            assert strata is not None
+            hypotheses = localizer.hypotheses
+            assert hypotheses is not None
             changed = starts or localizer.diagnostics['recoveries'] > changes
-            uncovered = uncovered + 1 if strata.coverage[0] < 0.1 else 0
-            mode = strata.here.mode(localizer.model.kernel.widths)
+            uncovered = uncovered + 1 if hypotheses.coverage[0] < 0.1 else 0
+            mode = hypotheses.belief.mode(localizer.model.kernel.widths)
             right = se2.within(mode, pose, localizer.config.localized_radius)
             if changed or right:
                 stays.append([])
             else:
-                new = localizer.new_part(metres, np.inf)  # a robot takes more images on the way
-                stays[-1].append((new, float(strata.likelihood[0]), float(strata.coverage[0])))
+                weight = localizer.decorrelation(metres, np.inf)  # a robot takes more images
+                likelihood, coverage = hypotheses.likelihood[0], hypotheses.coverage[0]
+                stays[-1].append((weight, float(likelihood), float(coverage)))
     return stays
 
 
@@ -146,11 +146,11 @@ def _interpolated(
     part: KernelMap, leg: Indices, views: FloatArray, config: KbrConfig
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Poses (n, 3) and kernel vectors (n, k) of images in sequence, with more in between.
+    Return poses (n, 3) and kernel vectors (n, k) of images in sequence, with more in between.
 
-    Where the map left frames of a run out, a robot takes them all the same. They resemble their
-    neighbours and so agree in what they say, even where it is wrong. Interpolate them, 0.7
-    times as far apart as the frames of the runs, or by `update_min_d` where that is more.
+    A robot also takes the images that the map left out of its runs. They resemble their neighbours
+    and so support the same place, even a wrong one. Interpolate them, 0.7 times as far apart as
+    the frames of the runs, or `update_min_d` if that is more.
     """
     steps = np.hypot(*(part.next_poses - part.poses)[:, :2].T)
     moved = steps[steps > 1e-3]

@@ -1,4 +1,4 @@
-"""What the methods share: their parameters, the update cycle, and how a belief is summarized."""
+"""The common part of the methods: parameters, the update cycle, the summary of a belief."""
 
 from abc import abstractmethod
 from dataclasses import make_dataclass
@@ -8,13 +8,13 @@ from kbr_localization import se2
 from kbr_localization.configuration import Config, fields_of, parameter
 from kbr_localization.localization.calibration import moved
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.strata import Points
+from kbr_localization.localization.filter.hypotheses import Points
 from kbr_localization.localization.localizer import (
     Localizer,
-    nothing_known,
     PoseEstimate,
     status_of,
-    unknown,
+    unknown_covariance,
+    unknown_pose,
     UpdateGate,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -40,13 +40,13 @@ _RANGES: dict[str, tuple[Any, ...]] = {
     'points': ('points that carry the belief', 10, 1_000_000),
 }
 """
-Description, lowest and highest value of parameters, and where `kbr tune` searches; those that are
-not here have what they have in `KbrConfig`.
+Description, lowest and highest value of parameters, and the range in which `kbr tune` searches.
+Parameters that are not here are described as in `KbrConfig`.
 """
-SURE = {'covariance_scale': 1.0, 'localized_radius': 1.0, 'localized_mass': 0.9}
-GATED = {**SURE, 'update_min_d': 0.4, 'update_min_a': 0.15, 'noise_scale': 8.0}
+SUMMARY = {'covariance_scale': 1.0, 'localized_radius': 1.0, 'localized_mass': 0.9}
+GATED = {**SUMMARY, 'update_min_d': 0.4, 'update_min_a': 0.15, 'noise_scale': 8.0}
 ON_MAP = {
-    **SURE,
+    **SUMMARY,
     'position_bandwidth': 1.3,
     'heading_bandwidth': 0.45,
     'state_ridge': 0.12,
@@ -55,7 +55,7 @@ ON_MAP = {
 
 
 def config_class(name: str, **defaults: Any) -> Any:
-    """Return a configuration class; the defaults are the best of a search on test data."""
+    """Return a configuration class with these defaults, the best of a search on test data."""
     of_kbr = fields_of(KbrConfig)
 
     def described(each: str, default: Any) -> Any:
@@ -69,11 +69,11 @@ def config_class(name: str, **defaults: Any) -> Any:
 
 class MapLocalizer(Localizer):
     """
-    A localizer that takes in an image by its kernel values with the whole map.
+    A localizer that uses the kernel values of an image with the whole map.
 
     A subclass has `parameters`, its configuration class (by `config_class`, or another `Config`),
     and the methods that are abstract here.
-    `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
+    `gaps` (3, 3): covariance of a pose about its map pose, for a belief on the map poses.
     """
 
     parameters: Any
@@ -100,42 +100,36 @@ class MapLocalizer(Localizer):
 
     @abstractmethod
     def weigh(self, similarities: FloatArray) -> None:
-        """Take in the kernel values (n,) of an image."""
+        """Weigh the belief by the kernel values (n,) of an image with the map."""
 
     @abstractmethod
     def belief(self) -> Points | None:
         """Return the belief as points with weights; None without one."""
 
     def initialize(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
-        """Start from a Gaussian about a pose (3,), covariance (3, 3), or anywhere on the map."""
         self.start(pose, covariance)
         self.gate.reopen()
         self._updated = False
 
     def initialize_globally(self) -> None:
-        """Start anywhere on the map."""
         self.initialize(None, None)
 
     def wants_image(self) -> bool:
-        """Whether the robot has moved enough since the last update, or there was none."""
         return self.gate.due
 
     def request_update(self) -> None:
-        """Let the next image update the belief even if the robot has not moved."""
         self.gate.open()
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Move the belief by an increment (3,)."""
         self.gate.add(odometry_increment)
         self._updated = False
         self.move(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:
-        """Take in an image by its descriptor (d,)."""
         self.update_similarities(self.kernel_map.similarities(descriptor))
 
     def update_similarities(self, similarities: FloatArray) -> None:
-        """Take in an image by its kernel values (n,) with the map."""
+        """Update the belief by the kernel values (n,) of an image with the map."""
         self.gate.restart()
         self._updated = True
         self.diagnostics['updates'] += 1
@@ -143,14 +137,13 @@ class MapLocalizer(Localizer):
         self.weigh(similarities)
 
     def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the belief; none without one."""
         belief = self.belief()
         if belief is None:
             return np.zeros((0, 3))
         return belief.resampled(size, np.random.default_rng(0)).poses
 
     def corrected(self, increment: FloatArray) -> FloatArray:
-        """Return an odometry increment (3,) without the errors that the map's runs show."""
+        """Return an odometry increment (3,) without the errors measured on the map's runs."""
         return moved(increment, self._errors)
 
     def drive(self, points: Points, increment: FloatArray) -> None:
@@ -160,19 +153,18 @@ class MapLocalizer(Localizer):
         points.move(self.rng.standard_normal(points.poses.shape) * np.sqrt(variances))
 
     def estimate(self) -> PoseEstimate:
-        """Summarize the belief about its highest mode."""
         return self.summarize(0.64 * self.config.localized_radius)
 
     def summarize(self, width: float, pose: FloatArray | None = None) -> PoseEstimate:
         """
         Return mean, covariance and mass of the belief about its mode; the mass gives the status.
 
-        `width`: metres of the kernel by which the mode is sought. `pose`: (3,) to report in place
-        of the mean, with the second moment about it.
+        `width`: metres of the kernel of the mode. `pose` (3,): reported in place of the mean, with
+        the second moment about it.
         """
         belief, config = self.belief(), self.config
         if belief is None:
-            return nothing_known(self.diagnostics, self._updated)
+            return unknown_pose(self.diagnostics, self._updated)
         about = belief.mode(np.array([width, width, 0.4, 0.4])) if pose is None else pose
         near = se2.within(belief.poses, about, config.localized_radius)
         mean, covariance, mass = belief.moments(near)
@@ -184,7 +176,7 @@ class MapLocalizer(Localizer):
         details = {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
         return PoseEstimate(
             mean,
-            unknown() if status == 'not localized' else stated,
+            unknown_covariance() if status == 'not localized' else stated,
             mass,
             status,
             self.diagnostics | details,

@@ -7,15 +7,15 @@ The particle filter has the k-nearest-neighbour observation model (NN, [NN]).
 from typing import Any
 
 from kbr_localization import se2
-from kbr_localization.localization.filter.strata import Points
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.filter.hypotheses import Points
+from kbr_localization.localization.localizer import PoseEstimate, unknown_pose
 from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
 class NearestImage(MapLocalizer):
-    """NAI: the pose of the most similar map image, each image on its own."""
+    """The localizer `nearest` (NAI): the pose of the map image most similar to the last image."""
 
     parameters = config_class('NearestConfig')
     pose: FloatArray | None = None
@@ -36,28 +36,25 @@ class NearestImage(MapLocalizer):
         self.covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)
 
     def belief(self) -> Points | None:
-        """Return None: there is no belief but the pose."""
         return None
 
     def confidence(self) -> float:
-        """Return the similarity of the most similar image."""
         return self.diagnostics.get('best_similarity', 0.0)
 
     def estimate(self) -> PoseEstimate:
-        """Return the pose and its covariance, always localized."""
-        said = dict(self.diagnostics), self._updated
+        details = dict(self.diagnostics), self._updated
         if self.pose is None:
-            return nothing_known(*said)
-        return PoseEstimate(self.pose, self.covariance, self.confidence(), 'localized', *said)
+            return unknown_pose(*details)
+        return PoseEstimate(self.pose, self.covariance, self.confidence(), 'localized', *details)
 
 
 class DeadReckoning(NearestImage):
-    """Odometry alone, from the initial pose or from the first image's nearest pose."""
+    """Odometry alone, from the initial pose or from the pose nearest to the first image."""
 
     parameters = config_class('DeadReckoningConfig', noise_scale=10.0)
 
     def wants_image(self) -> bool:
-        """Whether there is no pose: only the first image of a global start counts."""
+        """Whether there is no pose: only a global start uses an image, the first one."""
         return self.pose is None
 
     def move(self, increment: FloatArray) -> None:
@@ -73,13 +70,11 @@ class DeadReckoning(NearestImage):
         self.covariance = carried + turn @ np.diag(variances) @ turn.T
 
     def weigh(self, similarities: FloatArray) -> None:
-        """Take the start from an image when there is none."""
         if self.pose is None:
             super().weigh(similarities)
 
     def confidence(self) -> float:
-        """Return one half: the error of the odometry is unknown."""
-        return 0.5
+        return 0.5  # the error of the odometry is unknown
 
 
 class NearestNeighbourParticleFilter(MapLocalizer):
@@ -109,16 +104,15 @@ class NearestNeighbourParticleFilter(MapLocalizer):
             return
         count = 4 * self.config.points  # as `kbr`
         poses = self.kernel_map.poses[self.rng.integers(len(self.kernel_map), size=count)]
-        self._points = Points.of(poses, np.full(count, 1.0 / count))
+        self._points = Points(poses, np.full(count, 1.0 / count))
         self._points.move(self.rng.standard_normal(poses.shape) * self._spread)
 
     def move(self, increment: FloatArray) -> None:
-        """Move every particle by an increment (3,) with noise."""
         if self._points is not None:
             self.drive(self._points, increment)
 
     def weigh(self, similarities: FloatArray) -> None:
-        """Weigh the particles by the density about the images with the largest values (n,)."""
+        """Weigh the particles by a density about the poses of the most similar images."""
         if self._points is None:
             return
         nearest = np.argsort(-similarities)[: self.config.neighbours]
@@ -133,5 +127,4 @@ class NearestNeighbourParticleFilter(MapLocalizer):
             self._points = self._points.resampled(self.config.points, self.rng)
 
     def belief(self) -> Points | None:
-        """Return the particles, None without a belief."""
         return self._points

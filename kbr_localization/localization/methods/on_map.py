@@ -8,8 +8,8 @@ With alpha (n,) the signed weights of the posterior, u the odometry's increment 
     mu = (G_X + n epsilon I)^-1 m                       (29)
     alpha = L G_Y ((L G_Y)^2 + delta I)^-1 L k_Y(y),    L = diag(mu)   (31)
 
-and answers with the map pose of the largest weight. Nothing scales the weights, unless `normalise`
-is set. The fully-nonparametric kernel Bayes filter ([KBR] section 4.3) learns the motion from the
+and reports the map pose of the largest weight. The weights are not scaled, unless `normalise` is
+set. The fully-nonparametric kernel Bayes filter ([KBR] section 4.3) learns the motion from the
 transitions of the runs of the map: a kernel on the controls multiplies k_X in the prediction. The
 kernel Monte Carlo filter (Kanagawa, Nishiyama, Gretton, Fukumizu, AAAI 2014 and Neural Computation
 28, 2016) predicts by sampling and resamples by herding: with points U_j of the prior,
@@ -33,7 +33,7 @@ from kbr_localization.kernels.rules import (
     regularise,
     squared_bayes_rule,
 )
-from kbr_localization.localization.filter.strata import Points
+from kbr_localization.localization.filter.hypotheses import Points
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.methods.base import config_class, GATED, MapLocalizer, ON_MAP
 from kbr_localization.se2 import FloatArray
@@ -42,11 +42,11 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
 LARGEST_DENSE = 8000
-"""Map images up to which matrices of all pairs of them are made."""
-FEWEST = 2
-"""Images with a step to the next one of their run, from which `fkbf` can learn a motion."""
+"""Largest number of map images for which Gram matrices are computed."""
+MIN_TRANSITIONS = 2
+"""Steps from an image of a run to the next one, without which `fkbf` learns no motion."""
 SAMPLE = 1000
-"""Poses that stand for a Gaussian that a belief starts from."""
+"""Poses drawn from the Gaussian that a belief starts from."""
 
 
 class OnMap(MapLocalizer):
@@ -81,7 +81,7 @@ class OnMap(MapLocalizer):
         self.diagnostics['restarts'] = 0.0
 
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
-        """Project a sample of a Gaussian about a pose (3,) on the map, or the uniform law."""
+        """Project a Gaussian about a pose (3,), or the uniform distribution, on the map poses."""
         if pose is None or covariance is None:
             self.alpha, self.mu = None, self.projected(self.gram_x.mean(axis=1))
         else:
@@ -89,26 +89,24 @@ class OnMap(MapLocalizer):
             self.alpha = self.mu = self.mean_of(drawn.poses)
 
     def move(self, increment: FloatArray) -> None:
-        """Apply the kernel sum rule, also to an increment (3,) of zero."""
         if self.alpha is not None:
             self.alpha = self.mu = self.predicted(self.alpha, increment)
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
-        """Weights mu (n,) after an odometry increment (3,)."""
+        """Return weights mu (n,) after an odometry increment (3,)."""
         raise NotImplementedError
 
     def image_kernel(self, similarities: FloatArray) -> FloatArray:
-        """Return k_Y of similarities, of any shape."""
         tau = getattr(self.config, 'sharpening', 0.0)
         values = np.asarray(similarities, dtype=np.float64)
         return np.asarray(np.exp((values - 1.0) / tau)) if tau > 0.0 else values
 
     def projected(self, kernel_mean_at_map: FloatArray) -> FloatArray:
-        """NP-KSR: weights mu (n,) from the values of a kernel mean at the map poses."""
+        """Return weights mu (n,) of a kernel mean, given its values at the map poses: NP-KSR."""
         return nonparametric_sum_rule(self._regularised, kernel_mean_at_map)
 
     def mean_of(self, poses: FloatArray) -> FloatArray:
-        """NP-KSR: weights mu (n,) of the mean of equally weighted poses (m, 3)."""
+        """Return weights mu (n,) of the kernel mean of equally weighted poses (m, 3): NP-KSR."""
         sample = se2.to_plane_and_circle(poses)
         return self.projected(self.kernel.cross_gram(self.states, sample).mean(axis=1))
 
@@ -126,8 +124,8 @@ class OnMap(MapLocalizer):
         self.mu = self.alpha
 
     def posterior(self, mu: FloatArray, k_y: FloatArray) -> FloatArray:
-        """Weights (n,) given an image with kernel vector (n,), with the sum 1."""
-        # traces of the prior get no weight worth mentioning and cost O(m^3)
+        """Return weights (n,) of sum 1, given an image with kernel vector (n,)."""
+        # negligible prior weights get negligible posterior weights, at a cost of O(m^3)
         size = np.abs(mu)
         mu = np.where(size > 1e-8 * size.max(), mu, 0.0)
         return normalise(squared_bayes_rule(self.gram_y, mu, k_y, self.config.delta))
@@ -137,10 +135,10 @@ class OnMap(MapLocalizer):
         if self.alpha is None:
             return None
         weights = np.maximum(self.alpha, 0.0)
-        if not weights.sum() > 0.0:  # a prediction that has left the map
+        if not weights.sum() > 0.0:  # the prediction has left the map
             weights = np.ones_like(weights)
         self.diagnostics['negative_mass'] = float((weights - self.alpha).sum() / weights.sum())
-        return Points.of(self.kernel_map.poses, weights / weights.sum())
+        return Points(self.kernel_map.poses, weights / weights.sum())
 
 
 class Algorithm1(OnMap):
@@ -148,8 +146,8 @@ class Algorithm1(OnMap):
     The localizer `algorithm1`, as printed; see `Localizer` for the interface.
 
     The variances of the motion are the maximum-likelihood estimates for one step from image to
-    image, systematic errors included. Where the posterior has no positive weight at all, which the
-    paper does not treat, it starts again from the conditional mean.
+    image, systematic errors included. Where the posterior has no positive weight, a case that the
+    paper does not treat, restart from the conditional mean.
     """
 
     parameters = config_class('Algorithm1Config', **ON_MAP | {'state_ridge': 0.5}, normalise=False)
@@ -157,15 +155,15 @@ class Algorithm1(OnMap):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         noise = GaussianNoise(self.kernel_map.motion_noise.step)
-        self._motion = AdditiveNoiseModel(_moved, noise)
+        self._motion = AdditiveNoiseModel(_move_states, noise)
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
-        """Weights mu (n,) after an odometry increment (3,): equations (27) and (29)."""
+        """Return weights mu (n,) after an odometry increment (3,): equations (27) and (29)."""
         belief = KernelMean(self.kernel, self.states, alpha)
         return self.projected(self._motion.predict(belief, self.states, increment))
 
     def posterior(self, mu: FloatArray, k_y: FloatArray) -> FloatArray:
-        """Weights (n,) given an image with kernel vector (n,): equation (31)."""
+        """Return weights (n,) given an image with kernel vector (n,): equation (31)."""
         weights = squared_bayes_rule(self.gram_y, mu, k_y, self.config.delta)
         if not weights.max() > 0.0:
             raise KernelError('weights: expected one that is positive, got none')
@@ -181,9 +179,10 @@ class FullyNonparametricFilter(OnMap):
     """
     The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w.
 
-    Beyond the paper, w is divided by its sum (where transitions are few the belief would fade from
-    step to step), negative weights are cut off between two images, and the pose is the mean about
-    the highest mode. Raises LocalizationError for a map with fewer than `FEWEST` transitions.
+    Differences from the paper: w is divided by its sum (with few transitions the weights would
+    vanish step by step), negative weights are cut off between two images, and the pose is the mean
+    about the highest mode. Raises LocalizationError for a map with
+    fewer than `MIN_TRANSITIONS` transitions.
     """
 
     parameters = config_class('OnMapConfig', **ON_MAP)
@@ -192,13 +191,13 @@ class FullyNonparametricFilter(OnMap):
         super().__init__(*given)
         kernel_map = self.kernel_map
         known = np.flatnonzero(np.isfinite(kernel_map.controls).all(axis=1))
-        if known.size < FEWEST:
+        if known.size < MIN_TRANSITIONS:
             raise LocalizationError(
-                f'fkbf learns the motion from steps of the odometry at the images of the map: '
-                f'expected {FEWEST} or more, got {known.size}; take a map of more images, or '
-                'another method'
+                'fkbf learns the motion from steps of the odometry between images of the map: '
+                f'expected {MIN_TRANSITIONS} or more, got {known.size}; take a map of more '
+                'images, or another method'
             )
-        # a metre weighs as much as a radian; the map's controls drift as the odometry does
+        # one width for metres and radians; the map's controls have the errors of the odometry
         self.controls = np.asarray(kernel_map.controls[known], dtype=np.float64)
         distances = pdist(self.controls[:: max(1, known.size // 500)])
         width = max(float(np.median(distances)), 1e-3)
@@ -210,27 +209,24 @@ class FullyNonparametricFilter(OnMap):
         self._from_map = self.gram_x[known]
 
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
-        """Project a Gaussian about a pose (3,) on the map, or take the uniform law."""
         super().start(pose, covariance)
         if pose is None:
             self.mu = self._uniform()
         self._cut_off()
 
     def move(self, increment: FloatArray) -> None:
-        """Apply the kernel sum rule with learnt transitions, where the robot moves."""
         if np.any(increment != 0.0):
             super().move(increment)
             self._cut_off()
 
     def predicted(self, alpha: FloatArray, increment: FloatArray) -> FloatArray:
-        """Weights mu (n,) after an odometry increment (3,)."""
         closeness = self.control_kernel.cross_gram(self.controls, increment[np.newaxis])[:, 0]
         weights = nonparametric_sum_rule(self._joint, (self._from_map @ alpha) * closeness)
         total = float(np.sum(weights))
         return self.projected(self._following @ (weights / total if total > 1e-9 else weights))
 
     def _cut_off(self) -> None:
-        """Keep the positive part of a prediction; one that has left the map becomes uniform."""
+        """Keep the positive weights of a prediction; without any, it has left the map: restart."""
         if self.alpha is not None:
             try:
                 self.alpha = normalise(np.maximum(self.alpha, 0.0))
@@ -239,7 +235,6 @@ class FullyNonparametricFilter(OnMap):
                 self.alpha = self.mu = self._uniform()
 
     def estimate(self) -> PoseEstimate:
-        """Summarize the positive part of the belief about its highest mode."""
         return self.summarize(0.8 * self.config.position_bandwidth)
 
     def _uniform(self) -> FloatArray:
@@ -250,9 +245,9 @@ class KernelMonteCarloFilter(OnMap):
     """
     The localizer `kmcf`; see `Localizer` for the interface.
 
-    `alpha` (n,): weights on the map poses after a correction, None once the robot has moved;
-    `points`: the equally weighted sample from then on, None before. The paper resamples
-    only when few weights count; while a robot is tracked they always are few.
+    `alpha` (n,): weights on the map poses after an image, None once the robot has moved; `points`:
+    from then on the equally weighted sample, None before. The paper resamples only when the
+    effective size is small; while a robot is tracked it always is.
     """
 
     parameters = config_class(
@@ -276,21 +271,20 @@ class KernelMonteCarloFilter(OnMap):
     points: Points | None = None
 
     def start(self, pose: FloatArray | None, covariance: FloatArray | None) -> None:
-        """Sample a Gaussian about a pose (3,), covariance (3, 3), or take the uniform law."""
         super().start(None, None)
         self.points = None
         if pose is not None and covariance is not None:
             self.points = Points.gaussian(pose, covariance, self.config.points, self.rng)
 
     def move(self, increment: FloatArray) -> None:
-        """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
+        """Herd points from the posterior of the last image, then move them with noise."""
         if self.alpha is not None:
             self.points, self.alpha = self.herded(self.alpha), None
         if self.points is not None:
             self.drive(self.points, increment)
 
     def weigh(self, similarities: FloatArray) -> None:
-        """Correct the sample, the last posterior or the uniform law by an image (n,)."""
+        """Project the sample, or the last posterior if there is none, and weigh it."""
         if self.points is not None:
             self.mu = self.mean_of(self.points.poses)
         elif self.alpha is not None:
@@ -299,8 +293,8 @@ class KernelMonteCarloFilter(OnMap):
         self.points = None
 
     def herded(self, alpha: FloatArray) -> Points:
-        """`KernelMean.herd` with weights alpha (n,), on the Gram matrix that is known."""
-        # far points without weight are never chosen
+        """Return points drawn as `KernelMean.herd` does, using the known Gram matrix."""
+        # points without weight are far from the others and never chosen
         active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
         gram = self.gram_x[np.ix_(active, active)]
         target, repulsion = gram @ alpha[active], np.zeros(len(active))
@@ -309,26 +303,25 @@ class KernelMonteCarloFilter(OnMap):
         for t in range(size):
             chosen[t] = np.argmax(target - repulsion / (t + 1))
             repulsion += gram[chosen[t]]
-        return Points.of(self.kernel_map.poses[active[chosen]], np.full(size, 1.0 / size))
+        return Points(self.kernel_map.poses[active[chosen]], np.full(size, 1.0 / size))
 
     def belief(self) -> Points | None:
-        """Return the sample, or the positive part of the weights on the map poses."""
         return super().belief() if self.points is None else self.points
 
 
 def gaps_between(poses: FloatArray) -> FloatArray:
-    """Covariance (3, 3) of a pose about the nearest of poses (n, 3): it lies between two."""
+    """Return the covariance (3, 3) of a pose that lies between two neighbours of poses (n, 3)."""
     smallest = 1e-4 * np.eye(3)
     if len(poses) < 2:
         return smallest
     distances, nearest = cKDTree(poses[:, :2]).query(poses[:, :2], k=2)
     turns = se2.wrap_angle(poses[nearest[:, 1], 2] - poses[:, 2])
     square = np.mean(distances[:, 1] ** 2)
-    # poses at one place may face anywhere: take the median turn between neighbours
+    # poses at one place may have any heading: take the median turn between neighbours
     return smallest + 0.25 * np.diag([square, square, np.median(turns**2)])
 
 
-def _moved(states: FloatArray, increment: FloatArray) -> FloatArray:
-    """Noise-free motion f of states (n, 4), x, y, cos, sin, by an odometry increment (3,)."""
+def _move_states(states: FloatArray, increment: FloatArray) -> FloatArray:
+    """Return states f(x, u) (n, 4): x, y, cos, sin after a noise-free odometry increment (3,)."""
     poses = se2.compose(se2.from_plane_and_circle(states), increment)
     return se2.to_plane_and_circle(poses)

@@ -1,9 +1,9 @@
 """
 The localization methods by name, and the parameters with which a method runs on a map.
 
-The parameters of the filter `kbr` are the map's `filter_config`. Parameters of another method that
-are set or tuned are in the map's `baselines`; the rest are its defaults. An installed package adds
-a method by an entry point of the group `kbr_localization.methods` that names a `Method`.
+The parameters of the filter `kbr` are the map's `filter_config`. Parameters of other methods that
+were set or tuned are in the map's `baselines`; the others have their defaults. An installed
+package adds a method by an entry point of the group `kbr_localization.methods`: a `Method`.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Method:
     """
-    A method: one line for `kbr methods`, its configuration class, and how to make its localizer.
+    A method: its line in `kbr methods`, its configuration class, and the maker of its localizer.
 
-    Parameters of `config` that have `search` in their metadata are tuned by `kbr tune`.
+    `kbr tune` tunes the parameters of `config` that have `search` in their metadata.
     """
 
     description: str
@@ -49,7 +49,7 @@ class Method:
 
 
 def plug_ins() -> dict[str, Method]:
-    """Load the methods of other packages; one that cannot be loaded is left out with a warning."""
+    """Load the methods of other packages; skip one that cannot be loaded, with a warning."""
     found = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         try:
@@ -84,7 +84,7 @@ METHODS = {
 
 
 def method_named(name: str) -> Method:
-    """Return a method; raises LocalizationError for an unknown name."""
+    """Return a method by its name; raises LocalizationError for an unknown one."""
     if name not in METHODS:
         raise LocalizationError(
             f'unknown method {name!r}: expected one of {", ".join(METHODS)}, or one that an '
@@ -103,11 +103,10 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
     """
     Return the configuration of a method on a map.
 
-    What the map keeps and this version does not know is left out, as a map may be of another one.
-    Lengths shrink on a map that is small itself, the bandwidth of `kmcf` grows with the distance
-    between images, and what the map says of a sure pose holds for all methods. Raises
-    ConfigurationError when the map keeps a value out of range, LocalizationError for an unknown
-    method.
+    Parameters in the map that this version does not know, of another version, are ignored. Lengths
+    shrink on a small map, the bandwidth of `kmcf` grows with the distance between images, and the
+    map's definition of localized holds for all methods. Raises ConfigurationError for a value out
+    of range in the map, LocalizationError for an unknown method.
     """
     config = method_named(name).config
     if config is KbrConfig:
@@ -115,7 +114,7 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
     values: dict[str, Any] = {field.name: field.default for field in fields(config)}
     for length in {'position_bandwidth', 'update_min_d'} & values.keys():
         values[length] *= length_scale(kernel_map.poses)
-    if name == 'kmcf':  # a belief that is herded on the map poses reaches from one to the next
+    if name == 'kmcf':  # a belief that is herded on the map poses must reach the next ones
         wide = min(6.0 * image_spacing(kernel_map.poses), 2.9)
         values['position_bandwidth'] = max(values['position_bandwidth'], wide)
     for shared in ('localized_radius', 'localized_mass'):
@@ -125,7 +124,7 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
 
 
 def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
-    """Return the map with parameters of a method replaced; raises ConfigurationError."""
+    """Return the map with other parameters of a method; raises ConfigurationError."""
     config = method_named(name).config
     from_mapping(config, values)
     if config is KbrConfig:
