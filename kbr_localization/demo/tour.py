@@ -38,8 +38,7 @@ from rclpy.node import Node
 NODE = 'kbr (node over DDS)'
 BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'odometry from the true start'}
 START_S = 60.0
-DOMAINS = range(1, 101)
-"""Ports of domains above 101 overlap the ephemeral ports of Linux."""
+DOMAINS = range(1, 101)  # ports of domains above 101 overlap the ephemeral ports of Linux
 
 
 def run_demo(parent: Path) -> tuple[Path, dict[str, Metrics]]:
