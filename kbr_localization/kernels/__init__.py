@@ -1,9 +1,9 @@
 """
-Kernel Bayesian inference with NumPy and SciPy only; it knows nothing of robots or images.
+Kernel Bayesian inference with NumPy and SciPy, independent of robots and images.
 
 Three layers, each usable alone: rules on Gram matrices and weights (module `rules`), kernel means
-and models that push and condition them, and filters. The regressors of `estimators` need
-scikit-learn, which is not imported here.
+with models that push and condition them (`inference`), and filters (`filters`). The regressors of
+`estimators` need scikit-learn and are not imported here.
 """
 
 # flake8: noqa: F401

@@ -1,4 +1,4 @@
-"""What a kernel is, how kernels combine, and kernels that are dot products or known matrices."""
+"""The class Kernel, sums and products of kernels, the linear kernel, precomputed Gram matrices."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Kernel:
     """
     A positive definite kernel k.
 
-    `k1 + k2`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0 and 1 only. Two
-    kernels of one repr are the same. A subclass defines `_matrix` and `_diagonal` of points that
-    have been checked to have the shape `point`, or `cross_gram` and `diagonal`.
+    `k1 + k2`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` uses coordinates 0 and 1 only. Two
+    kernels with equal repr are treated as equal. A subclass defines `_matrix` and `_diagonal`,
+    whose arguments have been checked to have the shape `point`, or `cross_gram` and `diagonal`.
     """
 
     point: tuple[Any, ...] = ('d',)
@@ -52,18 +52,18 @@ class Kernel:
         return as_floats(name, value, 'n', *self.point)
 
     def on(self, *columns: int) -> ColumnsKernel:
-        """Return the kernel that sees only these coordinates of its points."""
+        """Return the kernel on these coordinates of the points."""
         return ColumnsKernel(self, columns)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name, as scikit-learn searches them."""
+        """Return the constructor arguments by name, as in scikit-learn."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
         own = {name: getattr(self, name) for name in names}
         parts = [(name, part) for name, part in own.items() if deep and isinstance(part, Kernel)]
         return own | {f'{n}__{k}': v for n, part in parts for k, v in part.get_params().items()}
 
     def set_params(self, **values: Any) -> Kernel:
-        """Change arguments, those of an inner kernel as `kernel__name`; returns itself."""
+        """Set arguments, those of an inner kernel as `kernel__name`; returns self."""
         own = self.get_params(deep=False)
         for name, value in values.items():
             head, _, inner = name.partition('__')
@@ -93,7 +93,7 @@ class Kernel:
 
 
 class _Combination(Kernel):
-    """Kernels on the same points, combined entry by entry."""
+    """Kernels on the same points, combined elementwise."""
 
     point = ('d', ...)
     combine: ClassVar[Callable[..., Any]]
@@ -117,7 +117,7 @@ class SumKernel(_Combination):
 
 
 class ProductKernel(_Combination):
-    """Product k_1 k_2 ... of kernels on the same points; with `on`, of different coordinates."""
+    """Product k_1 k_2 ... of kernels on the same points, or with `on` on different coordinates."""
 
     combine = np.multiply
 
@@ -138,7 +138,7 @@ class ScaledKernel(Kernel):
 
 
 class ColumnsKernel(Kernel):
-    """Kernel that sees only some coordinates of its points."""
+    """Kernel on some coordinates of the points."""
 
     def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
         self.kernel, self.columns = kernel, tuple(columns)
@@ -157,7 +157,7 @@ class ColumnsKernel(Kernel):
 
 
 class LinearKernel(Kernel):
-    """Kernel x^T z + c, `offset` c >= 0: its kernel mean is the mean of the law."""
+    """Kernel x^T z + c, `offset` c >= 0; its kernel mean encodes only the mean."""
 
     def __init__(self, offset: float = 0.0) -> None:
         self.offset = as_positive('offset', offset, allow_zero=True)
@@ -171,9 +171,9 @@ class LinearKernel(Kernel):
 
 class PrecomputedKernel(Kernel):
     """
-    Kernel known by a Gram matrix: points are row numbers (n, 1).
+    Kernel given by a Gram matrix; its points are row numbers (n, 1).
 
-    `matrix` (N, N): Gram matrix of all points that will be asked for, training sample and queries.
+    `matrix` (N, N): Gram matrix of all points that will be used, training sample and queries.
     """
 
     point = (1,)
@@ -184,7 +184,7 @@ class PrecomputedKernel(Kernel):
         require_symmetric('matrix', self.matrix)
 
     def points(self) -> FloatArray:
-        """All row numbers (N, 1); the first n of them stand for n points."""
+        """Return all row numbers (N, 1)."""
         return np.arange(float(len(self.matrix)))[:, np.newaxis]
 
     def _points(self, name: str, value: ArrayLike) -> FloatArray:

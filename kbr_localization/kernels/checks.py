@@ -1,4 +1,4 @@
-"""Argument checks: a KernelError names the argument, what was expected, and what was given."""
+"""Argument checks; a KernelError names the argument, what was expected and what was given."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
 
 ROUNDING = 1e-6
-"""Errors up to this fraction of the largest kernel value are rounding errors."""
+"""Errors up to this fraction of the largest kernel value count as rounding errors."""
 
 
 class NoMassError(KernelError):
@@ -19,10 +19,10 @@ class NoMassError(KernelError):
 
 def as_floats(name: str, value: Any, *shape: Any) -> FloatArray:
     """
-    Return finite real numbers, of any shape or of the given one.
+    Return an array of finite real numbers, of any shape or of the given one.
 
-    ('n', 'd') is any matrix, (9, ...) nine numbers or points: a letter stands for any length > 0,
-    `...` for any further axes.
+    In a shape a letter stands for any length > 0 and `...` for any further axes: ('n', 'd') is any
+    matrix, (9, ...) nine numbers or points.
     """
     if np.iscomplexobj(value) or np.ma.is_masked(value):
         raise KernelError(f'{name}: expected real numbers, got complex or masked ones')
@@ -44,7 +44,6 @@ def as_floats(name: str, value: Any, *shape: Any) -> FloatArray:
 
 
 def require_finite(name: str, array: FloatArray) -> None:
-    """Refuse NaN and infinity."""
     bad = array.size - int(np.count_nonzero(np.isfinite(array)))
     if bad:
         raise KernelError(
@@ -53,7 +52,7 @@ def require_finite(name: str, array: FloatArray) -> None:
 
 
 def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArray | None]:
-    """Return the points (T, ...) of a sequence; None for one that is None, masked or has NaN."""
+    """Return the T points of a sequence, with None for each that is None, masked or has NaN."""
     gap = np.full(shape, np.nan)
     try:
         rows = [gap if row is None else np.ma.asarray(row, dtype=np.float64) for row in value]
@@ -63,11 +62,11 @@ def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArra
     missing = np.isnan(array).any(axis=tuple(range(1, array.ndim)))
     array[missing] = 0.0
     points = as_floats(name, array, 'T', *shape)
-    return [None if gone else row for gone, row in zip(missing, points, strict=True)]
+    return [None if absent else row for absent, row in zip(missing, points, strict=True)]
 
 
 def as_gram(name: str, value: ArrayLike) -> FloatArray:
-    """Return a square matrix (n, n) with the diagonal of a positive definite kernel."""
+    """Return a square matrix (n, n) whose diagonal is nonnegative and not all zero."""
     matrix = np.asarray(value, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise KernelError(f'{name}: expected a square matrix (n, n), got shape {matrix.shape}')
@@ -81,13 +80,13 @@ def as_gram(name: str, value: ArrayLike) -> FloatArray:
 
 
 def require_symmetric(name: str, matrix: FloatArray) -> None:
-    """Refuse an asymmetric matrix: G v and G^T v differ for a generic v. O(n^2), no copy."""
+    """Refuse an asymmetric matrix: compare G v and G^T v for a generic v. O(n^2), no copy."""
     probe = np.cos(np.arange(1.0, len(matrix) + 1.0))
     bound = len(matrix) * max(matrix.max(), -matrix.min())
     if np.abs(matrix @ probe - probe @ matrix).max() > ROUNDING * bound:
         raise KernelError(
             f'{name}: expected a symmetric matrix, got |G - G^T| up to '
-            f'{np.abs(matrix - matrix.T).max():.3g}: give k(x_i, x_j) of one sample'
+            f'{np.abs(matrix - matrix.T).max():.3g}: pass k(x_i, x_j) of a single sample'
         )
 
 

@@ -1,12 +1,12 @@
 """
-Estimators of scikit-learn: conditional means, Bayes' rule and filters as regressors.
+Regressors for scikit-learn: conditional means, Bayes' rule and filters.
 
-X is what is observed and y what is wanted: X is the `y` of the rest of the toolbox, and y its
-state `x`. Only this module needs scikit-learn (1.6 or later).
+As usual in scikit-learn, X is observed and y is predicted: X corresponds to the observation `y` of
+the other modules, and y to their state `x`. Only this module needs scikit-learn (1.6 or later).
 
-`kernel` on X and `target_kernel` on y are a Kernel, whose parameters are searched as
+`kernel` on X and `target_kernel` on y are one of: a Kernel, whose parameters are searched as
 `kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), such as
-sklearn.metrics.pairwise.laplacian_kernel; or None or 'rbf' for the Gaussian of `width` or
+sklearn.metrics.pairwise.laplacian_kernel; None or 'rbf' for the Gaussian kernel of `width` or
 `target_width` times the median distance.
 """
 
@@ -40,7 +40,7 @@ KernelArgument = Kernel | Callable[[FloatArray, FloatArray], Any] | str | None
 
 
 class FunctionKernel(Kernel):
-    """Kernel by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
+    """Kernel given by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
 
     def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
         self.function = function
@@ -52,7 +52,7 @@ class FunctionKernel(Kernel):
         return np.concatenate([self._matrix(row, row)[0] for row in x[:, np.newaxis]])
 
 
-def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
+def _make_kernel(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     if callable(kernel):
@@ -68,7 +68,7 @@ def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kerne
 
 
 class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Tables in, predictions in the shape of the y of fit out."""
+    """Base class; predictions have the shape of the y of fit."""
 
     kernel: KernelArgument
     width: float
@@ -83,7 +83,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return isinstance(self.kernel, str) and self.kernel == 'precomputed'
 
     def _checked(self, *data: Any, **settings: Any) -> Any:
-        # scikit-learn would forget the mask
+        # scikit-learn would ignore the mask
         data = tuple(
             np.ma.filled(d.astype(float), np.nan) if np.ma.is_masked(d) else d for d in data
         )
@@ -97,10 +97,10 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return points, target.reshape(len(target), -1)
 
     def _learn_kernel(self, points: FloatArray) -> None:
-        """Set the kernel on X and the points that it is known at."""
+        """Set `kernel_` on X, and `_points`: X or row numbers of the Gram matrix."""
         self._points = points
         if not self._is_precomputed():
-            self.kernel_ = _resolved(self.kernel, points, self.width)
+            self.kernel_ = _make_kernel(self.kernel, points, self.width)
             return
         if points.shape[0] != points.shape[1]:
             raise KernelError(f'X: expected the square Gram matrix, got {points.shape}')
@@ -108,7 +108,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._points = self.kernel_.points()
 
     def _kernel_vectors(self, X: Any) -> FloatArray:
-        """Values k(x_i, query_j) (n, q)."""
+        """Return k(x_i, query_j), (n, q)."""
         check_is_fitted(self)
         queries = self._checked(X, reset=False)
         if not self._is_precomputed():
@@ -120,7 +120,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Means and variances of y, (q, k) each."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Means of y, and with `return_std` standard deviations. (q, d) -> (q,) or (q, k)."""
+        """Return means of y, with `return_std` also deviations. (q, d) -> (q,) or (q, k)."""
         mean, variance = self._moments(X)
         shape = (len(mean), *self._target_shape)
         std = np.sqrt(np.maximum(variance, 0.0)).reshape(shape)
@@ -130,11 +130,11 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 @dataclass(eq=False, repr=False)
 class ConditionalMeanRegressor(_Regressor):
     """
-    Conditional mean of y given X by the conditional kernel mean; the same as kernel ridge.
+    Conditional mean of y given X by the conditional kernel mean, equal to kernel ridge regression.
 
     `kernel` and `width`: see the module; with 'precomputed' fit takes the Gram matrix (n, n) and
     predict k(query_i, x_j) (q, n). `epsilon`: Tikhonov constant of C_XX, n epsilon on the Gram
-    matrix. Standard deviations are those of the sample far from it, where the weights vanish.
+    matrix. Far from the sample the weights vanish, and the standard deviation is the sample's.
     Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
     """
 
@@ -143,7 +143,7 @@ class ConditionalMeanRegressor(_Regressor):
     epsilon: float = 1e-3
 
     def fit(self, X: Any, y: Any) -> ConditionalMeanRegressor:
-        """Learn from pairs; returns itself."""
+        """Fit to pairs; returns self."""
         points, self.y_ = self._pairs(X, y)
         self._learn_kernel(points)
         self._regularised = regularise(self.kernel_.gram(self._points), self.epsilon)
@@ -173,22 +173,22 @@ class _BayesRegressor(_Regressor):
 @dataclass(eq=False, repr=False)
 class KernelBayesRegressor(_BayesRegressor):
     """
-    Posterior means of y given X by the kernel Bayes' rule, under a prior of one's own.
+    Posterior means of y given X by the kernel Bayes' rule, with a given prior.
 
     `kernel`, `target_kernel`, `width`, `target_width`: see the module; `kernel` may be
     'precomputed' as in ConditionalMeanRegressor. `prior`: points (l, k) of y, or None for the
-    law of the sample. `epsilon`, `delta`, `method`: see KernelBayesRule; standard
-    deviations are better by 'pKBR', whose weights cancel less. An observation whose weights are
-    zero, cancel or have a negative sum gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
+    training sample. `epsilon`, `delta`, `method`: see KernelBayesRule; 'pKBR' gives better
+    standard deviations, since its weights cancel less. If the weights of an observation are zero,
+    cancel or have a negative sum, the prior mean is predicted. Shapes: X (n, d), y (n,) or (n, k).
     """
 
     prior: Any = None
 
     def fit(self, X: Any, y: Any) -> KernelBayesRegressor:
-        """Learn from pairs; returns itself."""
+        """Fit to pairs; returns self."""
         points, states = self._pairs(X, y)
         self._learn_kernel(points)
-        kernel_y = _resolved(self.target_kernel, states, self.target_width)
+        kernel_y = _make_kernel(self.target_kernel, states, self.target_width)
         settings = self.epsilon, self.delta, self.method
         self.rule_ = KernelBayesRule(kernel_y, self.kernel_, states, self._points, *settings)
         prior = states if self.prior is None else np.reshape(self.prior, (len(self.prior), -1))
@@ -213,11 +213,11 @@ class KernelBayesRegressor(_BayesRegressor):
 @dataclass(eq=False, repr=False)
 class KernelFilterRegressor(_BayesRegressor):
     """
-    States y of a run given its observations X, by a filter or smoother that a run has taught.
+    States y of a run given its observations X, by a filter or smoother learnt from another run.
 
-    fit takes one run: rows of X and y in the order of time, two at least. predict takes another
-    run and returns the posterior mean of every step given the observations up to it, with `smooth`
-    given all of them; the order of its rows matters, and a row with NaN is a missing observation.
+    fit takes one run: at least two rows of X and y in temporal order. predict takes another run
+    and returns the posterior mean at each step given the observations so far, or with `smooth`
+    given all of them; rows are in temporal order, and a row with NaN is a missing observation.
     With a hundred rows and little noise the smoother is worse than the filter: compare them.
     Parameters as in KernelBayesRegressor. Source: [KBR] section 4.3.
     """
@@ -230,11 +230,11 @@ class KernelFilterRegressor(_BayesRegressor):
         return tags
 
     def fit(self, X: Any, y: Any) -> KernelFilterRegressor:
-        """Learn transitions and observations from one run; returns itself."""
+        """Fit transitions and observations to one run; returns self."""
         points, states = self._pairs(X, y, ensure_min_samples=2, ensure_all_finite='allow-nan')
         seen = np.isfinite(points).all(axis=1)
-        kernel_y = _resolved(self.target_kernel, states, self.target_width)
-        kernel_x = _resolved(self.kernel, points[seen], self.width)
+        kernel_y = _make_kernel(self.target_kernel, states, self.target_width)
+        kernel_x = _make_kernel(self.kernel, points[seen], self.width)
         settings = self.epsilon, self.delta, self.method
         rule = KernelBayesRule(kernel_y, kernel_x, states[seen], points[seen], *settings)
         step = kernel_y, kernel_y, states[:-1], states[1:]

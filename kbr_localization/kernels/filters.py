@@ -1,15 +1,15 @@
 """
-Kernel filters on any state-space model.
+Kernel filters for state-space models.
 
-A kernel Bayes filter is a transition, which gives the values of the predictive kernel mean at the
-training states, and a Bayes' rule, which turns them into the posterior kernel mean:
+A kernel Bayes filter combines a transition, which evaluates the predictive kernel mean at the
+training states, with a Bayes' rule, which turns these values into the posterior kernel mean:
 
 - hybrid filter ([MbKSR] Algorithm 1): a model for the transition, pairs for the observation;
 - fully-nonparametric filter, fKBF ([KBR] section 4.3): pairs for both, with or without controls;
 - kernel Monte Carlo filter, KMCF ([KMCF]): draws for the transition, pairs for the observation;
-- kReg-filter ([kReg]): any of them with supervised updates.
+- kRegBayes filter ([kReg]): any of these with supervised updates.
 
-The kernel Kalman filter ([KKR]) keeps a mean and a covariance in the RKHS instead.
+The kernel Kalman filter ([KKR]) propagates a mean and a covariance in the RKHS instead.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,11 +32,7 @@ from kbr_localization.kernels.inference import (
     MonteCarloModel,
     Supervision,
 )
-from kbr_localization.kernels.kernel_mean import (
-    Embedding,
-    KernelMean,
-    require_same_space,
-)
+from kbr_localization.kernels.kernel_mean import Embedding, KernelMean, require_same_space
 from kbr_localization.kernels.rules import regularise
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,7 +43,7 @@ Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
 
 
 class Transition(Protocol):
-    """What is known of x' given x and a control: an AdditiveNoiseModel, a NonparametricModel."""
+    """Law of x' given x and a control: an AdditiveNoiseModel, a NonparametricModel, or similar."""
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of x' when x has the kernel mean `belief`: (m,)."""
@@ -55,10 +51,10 @@ class Transition(Protocol):
 
 class MonteCarloTransition:
     """
-    Transition of [KMCF]: the belief is resampled by herding, and x' drawn for every point.
+    Transition of [KMCF]: resample the belief by herding, then draw x' for every point.
 
     Herding turns signed weights into points of equal weight. `sampler`, `rng`: as in
-    MonteCarloModel; `draws`: how many points, as many as the belief has when None. Runs share one
+    MonteCarloModel; `draws`: number of points, as many as the belief has when None. Runs share one
     generator: make a new transition to repeat a run.
     """
 
@@ -82,10 +78,10 @@ class KernelBayesFilter:
     """
     Recursive filter: predict with the transition, update with the kernel Bayes' rule.
 
-    `supervise`: called with the step, the belief before it and the observation; returns the
-    supervision of the update, or None for an update without. `normalise`: whether weights are
-    divided by their sum after each step; Algorithm 1 as printed does not, and its weights fade
-    where the map is sparse.
+    `supervise`: called with the step, the previous belief and the observation; returns the
+    supervision of the update, or None. `normalise`: whether weights are divided by their sum after
+    each step; Algorithm 1 as printed does not normalise, and its weights decay where the training
+    states are sparse.
     """
 
     transition: Transition
@@ -95,9 +91,10 @@ class KernelBayesFilter:
 
     def start(self, observation: ArrayLike | None, prior: Embedding | None = None) -> KernelMean:
         """
-        Posterior of the first state; without a prior the conditional mean.
+        Return the posterior of the first state; without a prior the conditional mean.
 
-        Without an observation (None) the prior on the training states, or their empirical law.
+        Without an observation (None) return the prior on the training states, or their empirical
+        distribution.
         """
         predicted = None
         if prior is not None:
@@ -113,9 +110,9 @@ class KernelBayesFilter:
         supervision: Supervision | None = None,
     ) -> KernelMean:
         """
-        One step of [MbKSR] Algorithm 1: predict under the control, update with the observation.
+        Do one step of [MbKSR] Algorithm 1: predict with the control, update with the observation.
 
-        Without an observation (None) the prediction, projected onto the training states.
+        Without an observation (None) return the prediction, projected onto the training states.
         """
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         return self._update(predicted, observation, supervision)
@@ -127,7 +124,7 @@ class KernelBayesFilter:
         prior: Embedding | None = None,
     ) -> list[KernelMean]:
         """
-        Posteriors of a sequence (T, ...); `controls[t]` leads from step t to t + 1.
+        Return the posteriors of a sequence (T, ...); `controls[t]` leads from step t to t + 1.
 
         An observation that is None, masked or has NaN is missing: its belief is the prediction.
         """
@@ -162,7 +159,7 @@ class KernelBayesFilter:
             if observation is not None:
                 return self._scaled(rule.condition(observation))
         except NoMassError as error:
-            _LOG.warning('update left out, the observation is unlike the sample: %s', error)
+            _LOG.warning('update skipped, the observation is unlike the sample: %s', error)
         if predicted is None:
             return KernelMean.of_sample(rule.kernel_x, rule.x)
         weights = rule.likelihood.sum_rule_weights(predicted)
@@ -175,24 +172,28 @@ class KernelBayesFilter:
 @dataclass(frozen=True, eq=False)
 class KernelBayesSmoother:
     """
-    Smoother for a filter: forward with the filter, backward with Bayes' rule on transitions.
+    Smoother: forward with a filter, backward with Bayes' rule on transitions.
 
-    p(x_t | y_1..T) = int p(x_t | x_t+1, y_1..t) p(x_t+1 | y_1..T) dx_t+1: the inner law is Bayes'
-    rule with the filter's belief as the prior and the transition as the likelihood.
+    p(x_t | y_1..T) = int p(x_t | x_t+1, y_1..t) p(x_t+1 | y_1..T) dx_t+1, whose first factor is
+    Bayes' rule with the belief of the filter as the prior and the transition as the likelihood.
 
-    `forward`: any KernelBayesFilter; `backward`: the rule of pairs (X_i, X'_i) with x as the
-    state and x' as the observation, so that its delta regularises C_X'X'.
-    Transitions with controls need pairs of that control. With a hundred pairs and little noise of
-    the observations it is worse than the filter. Source: [KBR] section 4.3.
+    `forward`: any KernelBayesFilter; `backward`: the rule learnt from pairs (X_i, X'_i) with x as
+    the state and x' as the observation, so that its delta regularises C_X'X'. Transitions with
+    controls need pairs of that control. With a hundred pairs and little observation noise the
+    smoother is worse than the filter. Source: [KBR] section 4.3.
     """
 
     forward: KernelBayesFilter
     backward: KernelBayesRule
 
     def smooth(self, beliefs: Sequence[KernelMean]) -> list[KernelMean]:
-        """Kernel means of x_t given y_1..T, from those given y_1..t; without mass these stand."""
+        """
+        Return kernel means of x_t given y_1..T, from the beliefs given y_1..t.
+
+        Where the backward step has no mass, the belief of the filter is kept.
+        """
         if not beliefs:
-            raise KernelError('beliefs: expected those of a run, got none')
+            raise KernelError('beliefs: expected the beliefs of a run, got none')
         smoothed = [beliefs[-1]]
         for belief in beliefs[-2::-1]:
             try:
@@ -225,27 +226,24 @@ class KernelGaussian(KernelMean):
         self.covariance_weights = 0.5 * (covariance_weights + covariance_weights.T)
 
     def mean(self) -> FloatArray:
-        """Mean of the state, sum_i m_i X_i without normalisation. Shapes: -> (d,), (3, 3)."""
+        """Return sum_i m_i X_i without normalisation. Shapes: -> (d,), (3, 3)."""
         return self.expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
-        """Covariance X^T S X of the state's mean estimate. Shapes: -> (d, d)."""
+        """Return the covariance X^T S X of the state. Shapes: -> (d, d)."""
         flat = self.points.reshape(len(self.points), -1)
         return np.asarray(flat.T @ self.covariance_weights @ flat)
 
 
 class KernelKalmanFilter:
     """
-    Kalman filter on the features k_X(., x), learnt from transitions and their observations.
+    Kalman filter on the features k_X(., x), learnt from transitions and observations.
 
-    Source: [KKR], Gebhardt, Kupcsik, Neumann, *The kernel Kalman rule*, AAAI 2017.
-
-    `x`, `x_next`: (n, ...) transitions (X_i, X'_i); `y_next`: (n, ...) observed at x_next;
+    `x`, `x_next`: (n, ...) transitions (X_i, X'_i); `y_next`: (n, ...) observations at x_next;
     `epsilon`: Tikhonov constant of both conditional operators, see `rules`; `kappa` > 0: variance
-    of the observation noise in the RKHS of k_Y, R = kappa I. The noise of the transition is the
-    empirical covariance of its residuals.
-    With linear kernels this is the Kalman filter of the ridge regressions x -> x', x' -> y.
-    O(n^3) a step.
+    of the observation noise in the RKHS of k_Y, R = kappa I. The transition noise is the empirical
+    covariance of the residuals. With linear kernels this is the Kalman filter of the ridge
+    regressions x -> x' and x' -> y. O(n^3) per step. Source: [KKR].
     """
 
     def __init__(
@@ -273,7 +271,7 @@ class KernelKalmanFilter:
         self._gram_y = kernel_y.gram(self.y)
 
     def start(self, states: ArrayLike | None = None) -> KernelGaussian:
-        """Mean and covariance of a sample of first states (k, ...), or the training states."""
+        """Return mean and covariance of a sample of first states (k, ...), or of `x_next`."""
         projection = np.eye(len(self.x))
         if states is not None:
             first = as_floats('states', states, 'k', *self.x.shape[1:])
@@ -283,16 +281,16 @@ class KernelKalmanFilter:
         return KernelGaussian(self.kernel_x, self.x, mean, scatter)
 
     def predict(self, belief: KernelGaussian) -> KernelGaussian:
-        """One step of the transition: T m and T S T^T + V."""
+        """Predict one step: mean T m and covariance T S T^T + V."""
         t = self._transition
         spread = t @ belief.covariance_weights @ t.T + self._noise
         return KernelGaussian(self.kernel_x, self.x, t @ belief.weights, spread)
 
     def update(self, belief: KernelGaussian, observation: ArrayLike) -> KernelGaussian:
         """
-        Kernel Kalman rule: gain Q = S O^T (G_Y O S O^T + kappa I)^-1, m + Q (k_Y(y) - G_Y O m).
+        Update by the kernel Kalman rule with one observation (...).
 
-        Shapes: observation (...), one point.
+        Gain Q = S O^T (G_Y O S O^T + kappa I)^-1, mean m + Q (k_Y(y) - G_Y O m).
         """
         k_y = kernel_vector(self.kernel_y, self.y, observation)
         o, s = self._observation, belief.covariance_weights
@@ -307,9 +305,9 @@ class KernelKalmanFilter:
         self, observations: ArrayLike | Sequence[Any], states: ArrayLike | None = None
     ) -> list[KernelGaussian]:
         """
-        Beliefs of a sequence (T, ...) after each update; `states` as in `start`.
+        Return the beliefs of a sequence (T, ...) after each update; `states` as in `start`.
 
-        An observation that is None, masked or has NaN is missing and updates nothing.
+        An observation that is None, masked or has NaN is missing: its belief is the prediction.
         """
         beliefs: list[KernelGaussian] = []
         for observation in as_sequence('observations', observations, self.y.shape[1:]):
@@ -319,10 +317,10 @@ class KernelKalmanFilter:
 
 
 def means(beliefs: Iterable[KernelMean]) -> FloatArray:
-    """Posterior means of a run. Shapes: -> (T, d)."""
+    """Return the means of T beliefs. Shapes: -> (T, d)."""
     return np.array([belief.mean() for belief in beliefs])
 
 
 def modes(beliefs: Iterable[KernelMean], starts: int = 4) -> FloatArray:
-    """Pseudo-MAP estimates of a run. Shapes: -> (T, d)."""
+    """Return the pseudo-MAP estimates of T beliefs. Shapes: -> (T, d)."""
     return np.array([belief.mode(starts) for belief in beliefs])

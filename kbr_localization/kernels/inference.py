@@ -1,10 +1,10 @@
 """
-Kernel Bayesian inference with kernel means: models that push them, and Bayes' rule.
+Kernel Bayesian inference with kernel means: sum rules and Bayes' rule.
 
 `NonparametricModel` (learnt from pairs), `AdditiveNoiseModel` (a formula) and `MonteCarloModel`
-(draws) `push` a kernel mean through p(y | x), so chains read as in [MbKSR] section 4.2:
-`model.push(learnt.push(prior))` is NP-KSR followed by Mb-KSR, `learnt.push(model.push(prior))` is
-Mb-KSR followed by NP-KSR.
+(draws) `push` a kernel mean through p(y | x). Chains read as in [MbKSR] section 4.2:
+`model.push(learnt.push(prior))` is NP-KSR followed by Mb-KSR, and
+`learnt.push(model.push(prior))` is Mb-KSR followed by NP-KSR.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,16 +42,16 @@ class AdditiveNoiseModel:
     """
     Model x' = f(x, *control) + e.
 
-    `function` f: maps points (n, d) and anything that may change from step to step (a control,
-    the time) to noise-free images (n, d'). `noise`: the law of e, or a function of the same
-    control that returns it.
+    `function` f: maps points (n, d), and arguments that may change from step to step (a control,
+    the time), to noise-free images (n, d'). `noise`: the law of e, or a function that returns it
+    for the same arguments.
     """
 
     function: Callable[..., Any]
     noise: Noise | Callable[..., Noise]
 
     def images(self, x: ArrayLike, *control: Any) -> FloatArray:
-        """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
+        """Return the noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
         points = as_floats('x', x, 'n', 'd')
         return as_floats('function(x)', self.function(points, *control), len(points), 'd')
 
@@ -62,10 +62,10 @@ class AdditiveNoiseModel:
         self, prior: KernelMean, *control: Any, kernel: Kernel | None = None
     ) -> ModelKernelMean:
         """
-        Model-based kernel sum rule: the kernel mean of x' when x has the kernel mean `prior`.
+        Return the kernel mean of x' if x has the kernel mean `prior`, by the model-based sum rule.
 
-        `kernel`: of the images' space, the prior's when None. A prior with a noise, which f would
-        distort, is pushed by `MonteCarloModel(model.sample)`. Source: [MbKSR] eq. 21.
+        `kernel`: on the images, that of the prior when None. A prior with noise, which f would
+        distort, needs `MonteCarloModel(model.sample)`. Source: [MbKSR] eq. 21.
         """
         if not isinstance(prior, KernelMean):
             raise KernelError(f'prior: expected a KernelMean, got {prior!r}: use MonteCarloModel')
@@ -74,11 +74,11 @@ class AdditiveNoiseModel:
         return ModelKernelMean(kernel or prior.kernel, images, weights, noise)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
-        """Values at z of the pushed belief. Shapes: (m, d) -> (m,)."""
+        """Evaluate the pushed belief at z. Shapes: (m, d) -> (m,)."""
         return self.push(belief, *control)(z)
 
     def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
-        """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
+        """Draw one x' for each x. Shapes: (n, d) -> (n, d')."""
         images = self.images(x, *control)
         noise = self._noise_at(*control).sample(len(images), images.shape[1], rng)
         return np.asarray(images + noise)
@@ -86,10 +86,10 @@ class AdditiveNoiseModel:
 
 class MonteCarloModel:
     """
-    Model p(x' | x) known by draws, for the model-based sum rule without a closed form.
+    Model p(x' | x) given by a sampler, for the model-based sum rule without a closed form.
 
     `sampler`: maps points (n, d), a generator and controls to draws (n, d'), one for each point,
-    such as `AdditiveNoiseModel.sample`; `draws` L for every point. The conditional kernel mean is
+    such as `AdditiveNoiseModel.sample`; `draws`: L per point. The conditional kernel mean is
     estimated by the mean of k(., x'_l), l = 1..L, whose error in the RKHS norm is O(L^-1/2).
     """
 
@@ -100,7 +100,7 @@ class MonteCarloModel:
         self.rng = np.random.default_rng(rng)
 
     def sample(self, x: ArrayLike, *control: Any) -> FloatArray:
-        """Draw one x' for every x. Shapes: (n, d) -> (n, d')."""
+        """Draw one x' for each x. Shapes: (n, d) -> (n, d')."""
         points = as_floats('x', x, 'n', 'd')
         return as_floats(
             'sampler(x, rng)', self.sampler(points, self.rng, *control), len(points), 'd', ...
@@ -108,10 +108,10 @@ class MonteCarloModel:
 
     def push(self, prior: Embedding, *control: Any, kernel: Kernel | None = None) -> KernelMean:
         """
-        Monte Carlo sum rule: the kernel mean of x' when x has the kernel mean `prior`.
+        Return the kernel mean of x' if x has the kernel mean `prior`, by the Monte Carlo sum rule.
 
-        L draws for each point of the prior, whose noises are sampled as well. `kernel`: of the
-        space of x', the prior's when None. Source: [MbKSR] eq. 15 with draws for the integral.
+        L draws for each point of the prior, including its noise if any. `kernel`: on x', that of
+        the prior when None. Source: [MbKSR] eq. 15 with the integral replaced by draws.
         """
         images, shares = [], []
         for points, weights, noise in prior.terms:
@@ -127,8 +127,8 @@ class NonparametricModel:
     """
     Conditional law p(y | x) learnt from pairs (X_i, Y_i), i = 1..n.
 
-    `x`, `y`: (n, ...) points that the kernels take; `epsilon`: see `rules`; `tolerance`: when
-    given, G_X is replaced by its incomplete Cholesky form, and a solve costs O(n r).
+    `x`, `y`: (n, ...) points of the kernels; `epsilon`: see `rules`; `tolerance`: if given, G_X is
+    approximated by incomplete Cholesky, and a solve costs O(n r).
     """
 
     def __init__(
@@ -143,16 +143,16 @@ class NonparametricModel:
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
         self.x = as_floats('x', x, 'n', 'd', ...)
         self.y = as_floats('y', y, len(self.x), 'd', ...)
-        kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
+        kernel_y.diagonal(self.y[:1])  # raises KernelError for points of a wrong shape
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
 
     def at(self, x: ArrayLike) -> KernelMean:
-        """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
+        """Return the kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
         k_x = kernel_vector(self.kernel_x, self.x, x, 'x')
         return KernelMean(self.kernel_y, self.y, conditional_mean(self.regularised_gram_x, k_x))
 
     def sum_rule_weights(self, prior: Embedding | ArrayLike) -> FloatArray:
-        """Weights mu on the pairs, from a kernel mean of x or its values at X_i (n,)."""
+        """Return mu (n,) on the pairs; `prior`: a kernel mean of x or its values at X_i (n,)."""
         if isinstance(prior, Embedding):
             require_same_space('prior', prior, self.kernel_x, self.x)
             prior = prior(self.x)
@@ -160,15 +160,15 @@ class NonparametricModel:
         return nonparametric_sum_rule(self.regularised_gram_x, values)
 
     def push(self, prior: Embedding) -> KernelMean:
-        """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""
+        """Return the NP-KSR estimate of the kernel mean of y if x has the kernel mean `prior`."""
         return KernelMean(self.kernel_y, self.y, self.sum_rule_weights(prior))
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """
-        Values at z of the pushed belief, [KBR] eq. 17 before its second regularised inverse.
+        Evaluate the pushed belief at z (m, d): [KBR] eq. 17 without the left regularised inverse.
 
-        With a control, x has states and controls side by side, such as for the kernel
-        `k.on(0, 1) * k_u.on(2)` ([MbKSR] section 6.3).
+        With a control, the columns of the training x are those of the state, then of the control,
+        for a kernel such as `k.on(0, 1) * k_u.on(2)` ([MbKSR] section 6.3).
         """
         require_same_space('belief', belief, self.kernel_y, self.y)
         if control:
@@ -178,7 +178,7 @@ class NonparametricModel:
         return self.push(belief)(z)
 
     def joint(self, prior: Embedding) -> KernelMean:
-        """Kernel mean of (x, y), points (n, d_x + d_y): the chain rule of [KBR] Prop. 3."""
+        """Return the kernel mean of (x, y) on points (n, d_x + d_y) by [KBR] Prop. 3."""
         split = self.x.shape[1]
         points = np.concatenate([self.x, self.y], axis=1)
         kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*range(split, points.shape[1]))
@@ -188,11 +188,11 @@ class NonparametricModel:
 @dataclass(frozen=True, eq=False)
 class Supervision:
     """
-    Pairs of observation (s, ...) and state (s, ...) that the posterior is drawn to.
+    Pairs of observations (s, ...) and states (s, ...) that regularise the posterior.
 
-    `states`: points, or s kernel means: the laws that the posteriors given the observations are
-    drawn to. `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10 and the remark
-    after it.
+    The posterior given each observation is drawn to its state, a point or a kernel mean.
+    `weight` > 0: relative to the weights of the prior. Source: [kReg] eq. 10 and the remark after
+    it.
     """
 
     observations: FloatArray
@@ -202,14 +202,14 @@ class Supervision:
 
 class KernelBayesRule:
     """
-    Bayes' rule learnt from pairs (X_i, Y_i): from a prior kernel mean to the posterior given y.
+    Kernel Bayes' rule learnt from pairs (X_i, Y_i): map a prior kernel mean to the posterior.
 
     `x`: (n, ...) states, `y`: (n, ...) observations. `method`: 'squared' or 'KBR' ([KBR], the
     default); 'thresholded', 'pKBR' or 'IW-KBR' ([kReg], [IW-KBR]), which is faster.
     `epsilon`: Tikhonov constant of C_XX + epsilon I, n epsilon on the Gram matrix. `delta`: of
     C_WW^2 + delta I (squared) or C_WW + delta I (thresholded), without n; see `rules`. None: 1% of
-    the mean k_Y(Y_i, Y_i), squared for the squared rule. `tolerance`: when given, both Gram
-    matrices are replaced by incomplete Cholesky forms, and a posterior costs O(n r^2).
+    the mean k_Y(Y_i, Y_i), squared for the squared rule. `tolerance`: if given, both Gram matrices
+    are approximated by incomplete Cholesky, and a posterior costs O(n r^2).
     """
 
     def __init__(
@@ -243,12 +243,12 @@ class KernelBayesRule:
         supervision: Supervision | None = None,
     ) -> KernelMean:
         """
-        Kernel mean of the posterior of x given one observation (...), not normalised.
+        Return the kernel mean of the posterior of x given one observation (...), not normalised.
 
-        `prior`: a kernel mean, or its values at the training states X_i (n,), so that a
-        model-based prior can be plugged in ([MbKSR] section 4.3). `observation`: a kernel mean of
-        y, too: int q(x | y) p(y) dy. With `supervision` the update is kRegBayes, a thresholded
-        rule; of the squared rule's delta it takes the square root.
+        `prior`: a kernel mean, or its values (n,) at the training states X_i, such as those of a
+        model-based prior ([MbKSR] section 4.3). `observation`: a point, or a kernel mean of y for
+        the average posterior int q(x | y) p(y) dy. With `supervision` the update is kRegBayes, a
+        thresholded rule; its delta is the square root of that of the squared rule.
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:
@@ -259,17 +259,17 @@ class KernelBayesRule:
     def posterior_weights(
         self, prior: Embedding | ArrayLike, observations: ArrayLike
     ) -> FloatArray:
-        """Posterior weights (n, q) on X_i given each of q observations (q, ...)."""
+        """Return posterior weights (n, q) on X_i given each of q observations (q, ...)."""
         queries = as_floats('observations', observations, 'q', *self.y.shape[1:])
         k_y = self.kernel_y.cross_gram(self.y, queries)
         return self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
 
     def from_vectors(self, mu: ArrayLike, k_y: ArrayLike) -> FloatArray:
-        """Posterior weights from prior weights mu (n,) and kernel vectors k_Y, (n,) or (n, q)."""
+        """Return posterior weights for mu (n,) and kernel vectors k_Y, (n,) or (n, q)."""
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
     def condition(self, observation: ArrayLike) -> KernelMean:
-        """Kernel mean of x given one observation under the sample's own prior ("COND")."""
+        """Return the kernel mean of x given one observation, without a prior ("COND")."""
         weights = conditional_mean(self._regularised_gram_y, self._k_y(observation, self.y))
         return KernelMean(self.kernel_x, self.x, weights)
 
@@ -293,14 +293,14 @@ class KernelBayesRule:
         for target in targets:
             require_same_space('states', target, self.kernel_x, self.x)
         added = as_floats('observations', supervision.observations, len(targets), ...)
-        # only points with positive prior weight enter the thresholded rule
+        # the thresholded rule uses only points of positive prior weight
         active = np.flatnonzero(mu > 0)
         kept = np.concatenate([self.y[active], added])
         gram, k_y = self.kernel_y.gram(kept), self._k_y(observation, kept)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
         weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
         own, shares = np.split(weights, [len(active)])
-        # the points of a law share the weight of its pair
+        # distribute the weight of a pair over the points of its kernel mean
         shared = [w * target.weights for w, target in zip(shares, targets, strict=True)]
         points = np.concatenate([self.x[active], *(target.points for target in targets)])
         return KernelMean(self.kernel_x, points, np.concatenate([own, *shared]))
@@ -311,11 +311,11 @@ class KernelABC(NonparametricModel):
     Kernel approximate Bayesian computation: posteriors of parameters from simulated pairs.
 
     `prior`: maps a number n and a generator to parameters (n, d); `simulator`: maps parameters
-    (n, d) and a generator to summaries (n, p) of one simulation each; `size`: n; `kernel_x` on
+    (n, d) and a generator to the summaries (n, p) of one simulation each; `size`: n; `kernel_x` on
     parameters, `kernel_y` on summaries: Gaussian with the median bandwidth when None; `epsilon`:
-    see `rules`. Nothing is rejected: every simulation has a weight. It is the model of parameters
-    given summaries. Sources: [KBR] eq. 19; Nakagome, Fukumizu, Mano, *Kernel approximate Bayesian
-    computation in population genetic inferences* (2013).
+    see `rules`. No simulation is rejected; each gets a weight. Sources: [KBR] eq. 19; Nakagome,
+    Fukumizu, Mano, *Kernel approximate Bayesian computation in population genetic inferences*
+    (2013).
     """
 
     def __init__(
@@ -335,14 +335,14 @@ class KernelABC(NonparametricModel):
         super().__init__(on_y, on_x, y, x, epsilon)
 
     def posterior(self, summary: ArrayLike) -> KernelMean:
-        """Kernel mean of the parameters given observed summaries (p,), not normalised."""
+        """Return the kernel mean of the parameters given summaries (p,), not normalised."""
         return self.at(summary)
 
 
 def gram_matrix(
     kernel: Kernel, points: FloatArray, tolerance: float | None
 ) -> FloatArray | LowRankGram:
-    """Gram matrix of points, dense (n, n) or by incomplete Cholesky when a tolerance is given."""
+    """Return the Gram matrix, dense (n, n) or by incomplete Cholesky if a tolerance is given."""
     if tolerance is None:
         return kernel.gram(points)
     return incomplete_cholesky(kernel, points, tolerance)
@@ -351,6 +351,6 @@ def gram_matrix(
 def kernel_vector(
     kernel: Kernel, points: FloatArray, query: ArrayLike, name: str = 'observation'
 ) -> FloatArray:
-    """Values k(x_i, query) at every point, for one query (...). Shapes: (n, ...) -> (n,)."""
+    """Return k(x_i, query) for one query (...). Shapes: (n, ...) -> (n,)."""
     single = as_floats(name, query, *points.shape[1:])
     return kernel.cross_gram(points, single[np.newaxis])[:, 0]

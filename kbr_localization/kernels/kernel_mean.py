@@ -1,8 +1,8 @@
 """
-Kernel means: elements of the RKHS that represent probability laws.
+Kernel means: elements of the RKHS that represent probability distributions.
 
-`KernelMean` is points with signed weights; `ModelKernelMean` adds a noise to its points, in closed
-form, and is what the model-based sum rule returns.
+A `KernelMean` has points with signed weights. A `ModelKernelMean`, which the model-based sum rule
+returns, adds noise to the points in closed form.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ class Embedding:
         return Embedding(self.kernel, [(x, float(factor) * w, e) for x, w, e in self.terms])
 
     def inner(self, other: Embedding) -> float:
-        """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
+        """Return the inner product <m, m'> in the RKHS; exact, also between noisy points."""
         require_same_space('other', other, self.kernel, self.terms[0][0])
         total = 0.0
         for x, w, e in self.terms:
             for z, v, r in other.terms:
-                # E k(x + e, z + r) smooths the kernel once with each noise
+                # E k(x + e, z + r) is the kernel smoothed by both noises
                 mean = _smoothed(_smoothed(self.kernel, e), r)
                 total += float(w @ mean.cross_gram(x, z) @ v)
         return total
 
     def norm(self) -> float:
-        """RKHS norm of m."""
+        """Return the RKHS norm of m."""
         return float(np.sqrt(max(self.inner(self), 0.0)))
 
     def mmd(self, other: Embedding) -> float:
-        """Maximum mean discrepancy |m - m'| in the RKHS."""
+        """Return the maximum mean discrepancy |m - m'| in the RKHS."""
         squared = self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
         return float(np.sqrt(max(squared, 0.0)))
 
@@ -88,19 +88,19 @@ class KernelMean(Embedding):
     def __init__(self, kernel: Kernel, points: ArrayLike, weights: ArrayLike) -> None:
         self.points = as_floats('points', points, 'n', 'd', ...)
         self.weights = as_floats('weights', weights, len(self.points))
-        kernel.diagonal(self.points[:1])  # refuses points that the kernel cannot take
-        active = np.flatnonzero(self.weights)
-        counting = slice(None) if active.size in (0, self.weights.size) else active
-        super().__init__(kernel, [(self.points[counting], self.weights[counting], None)])
+        kernel.diagonal(self.points[:1])  # raises KernelError for points of a wrong shape
+        nonzero = np.flatnonzero(self.weights)
+        used = slice(None) if nonzero.size in (0, self.weights.size) else nonzero
+        super().__init__(kernel, [(self.points[used], self.weights[used], None)])
 
     @classmethod
     def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
-        """Empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
+        """Return the empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
         array = as_floats('points', points, 'n', 'd', ...)
         return cls(kernel, array, np.full(len(array), 1.0 / len(array)))
 
     def normalised(self) -> KernelMean:
-        """Return the kernel mean with weights that sum to one; NoMassError if they cannot."""
+        """Scale the weights to sum one; raises NoMassError if their sum is not positive."""
         return KernelMean(self.kernel, self.points, normalise(self.weights))
 
     def expectation(self, function: Callable[[FloatArray], Any]) -> FloatArray:
@@ -113,11 +113,11 @@ class KernelMean(Embedding):
         return np.asarray(np.tensordot(self.weights, values, axes=1))
 
     def mean(self) -> FloatArray:
-        """Mean (d,) under normalised weights; of an angle, use its cosine and sine."""
+        """Return the mean, (d,), with normalised weights; encode angles as cosine and sine."""
         return self.normalised().expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
-        """Covariance (d, d) under normalised weights; negative eigenvalues are set to zero."""
+        """Return the covariance for normalised weights, (d, d) and positive semi-definite."""
         weights, offsets = normalise(self.weights), self.points.reshape(len(self.points), -1)
         offsets = offsets - weights @ offsets
         eigenvalues, vectors = np.linalg.eigh((offsets.T * weights) @ offsets)
@@ -126,9 +126,9 @@ class KernelMean(Embedding):
 
     def mode(self, starts: int = 8) -> FloatArray:
         """
-        Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 32).
+        Return the pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 32).
 
-        The highest end of ascents from `starts` points; NoMassError where m is not positive.
+        The best of local searches from `starts` points; NoMassError if m is not positive there.
         """
         points, weights, _ = self.terms[0]
         kernel = self.kernel
@@ -145,13 +145,13 @@ class KernelMean(Embedding):
             raise NoMassError(
                 'weights: expected a kernel mean that is positive somewhere, got a largest value '
                 f'of {parts.sum():.3g} and weights of sum {weights.sum():.3g}: it has no mode; '
-                'start again from the conditional mean'
+                'restart from the conditional mean'
             )
         return mode
 
     def herd(self, count: int) -> FloatArray:
         """
-        Kernel herding: `count` of the points, repeated, whose empirical kernel mean approaches m.
+        Return `count` of the points, with repetition, whose empirical kernel mean approximates m.
 
         Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
         """
@@ -169,7 +169,7 @@ class ModelKernelMean(Embedding):
     Kernel mean sum_j w_j E[k(., f_j + e)] of noisy points, in closed form.
 
     `images` f: (n, d) noise-free points; `weights` w: (n,), signed; `noise`: law of e, conjugate
-    to the kernel. With a Gaussian noise and positive weights it is the exact embedding of a
+    to the kernel. With Gaussian noise and positive weights it is the exact embedding of a
     Gaussian mixture.
     """
 
@@ -177,13 +177,13 @@ class ModelKernelMean(Embedding):
         self, kernel: Kernel, images: ArrayLike, weights: ArrayLike, noise: Noise
     ) -> None:
         points = as_floats('images', images, 'n', 'd')
-        noise.conditional_kernel_mean(kernel)  # refuses a pair that is not conjugate
+        noise.conditional_kernel_mean(kernel)  # raises KernelError unless the two are conjugate
         terms = _split(points, as_floats('weights', weights, len(points)), noise)
         super().__init__(kernel, terms)
 
 
 def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
-    """Split mixtures into components, since an inner product smooths with symmetric noises."""
+    """Split mixtures into components: `inner` needs noises that are symmetric about zero."""
     if not isinstance(noise, MixtureNoise):
         return [(points, weights, noise)]
     shifts = np.zeros((len(noise.weights), points.shape[1]))
@@ -200,7 +200,7 @@ def _smoothed(kernel: Kernel, noise: Noise | None) -> Kernel:
 def require_same_space(
     name: str, embedding: Embedding, kernel: Kernel, sample: FloatArray
 ) -> None:
-    """Refuse an embedding of another kernel, or of points shaped unlike a sample (n, ...)."""
+    """Raise KernelError unless the kernels are equal and the points have the sample's shape."""
     if kernel is not embedding.kernel and repr(kernel) != repr(embedding.kernel):
         raise KernelError(
             f'{name}: expected a kernel mean of {kernel!r}, got one of {embedding.kernel!r}'
@@ -215,14 +215,14 @@ def require_same_space(
 def _ascend(
     kernel: Kernel, points: FloatArray, weights: FloatArray, begin: FloatArray
 ) -> FloatArray:
-    """Largest (d,) of the local maxima of m(x) - k(x, x) / 2 that L-BFGS finds."""
-    # the optimiser is slow to import, and a robot's node finds no modes
+    """Return the largest (d,) of the local maxima of m(x) - k(x, x) / 2 found by L-BFGS."""
+    # import here: the optimiser is slow to import, and the ROS node does not need it
     from scipy.optimize import minimize  # noqa: PLC0415
 
-    # a step of one is a quarter of a bandwidth, which stays on the hill of the start
+    # the unit step is a quarter of a bandwidth, so that a search stays in its local maximum
     if isinstance(kernel, RadialKernel):
         unit = Covariance(0.25**2 * kernel.scale.value)
-    else:  # of other kernels a tenth of the points' deviation
+    else:  # or a tenth of the standard deviation of the points
         spread = points.std(axis=0)
         unit = Covariance(0.1**2 * np.where(spread > 1e-12, spread, 1.0) ** 2)
 
@@ -232,7 +232,7 @@ def _ascend(
 
     ends = []
     for start in unit.whiten(begin):
-        # however small the value at the start is
+        # normalise the objective, since the tolerances of the optimiser are absolute
         scale = max(abs(float(height(start[np.newaxis])[0])), 1e-100)
 
         def loss(u: FloatArray, scale: float = scale) -> tuple[float, FloatArray]:
@@ -251,7 +251,7 @@ def _ascend(
 def _spread_starts(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> IndexArray:
-    """Greedy choice among the heaviest points: high ones, unlike the ones chosen before."""
+    """Choose starts greedily among the heaviest points: large m, far from earlier choices."""
     pool = np.argsort(-weights)[:256]
     height = weights @ kernel.cross_gram(points, points[pool])
     gram = kernel.gram(points[pool])

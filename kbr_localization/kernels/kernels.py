@@ -1,8 +1,8 @@
 """
 Kernels on vectors (n, d): Gaussian, rational quadratic, Matern.
 
-A normalised kernel is a probability density in x - x', which makes the model-based sum rule free
-of coefficients ([MbKSR] section 4.1). A plain kernel (normalised=False) has k(x, x) = 1.
+A normalised kernel is a probability density in x - x', so that the model-based sum rule needs no
+coefficients ([MbKSR] section 4.1). A plain kernel (normalised=False) has k(x, x) = 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy.special
 
 
 class Covariance:
-    """Symmetric positive definite S of R^d: a scalar times I, diagonal (d,) or full (d, d)."""
+    """Symmetric positive definite matrix S: a scalar times I, a diagonal (d,) or full (d, d)."""
 
     def __init__(self, value: ArrayLike | Covariance, name: str = 'covariance') -> None:
         given: ArrayLike = value.value if isinstance(value, Covariance) else value
@@ -39,17 +39,17 @@ class Covariance:
 
     @property
     def dimension(self) -> int | None:
-        """Dimension d, or None for a scalar, which fits any dimension."""
+        """Dimension d, or None for a scalar, which is valid in any dimension."""
         return len(self.value) if self.value.ndim else None
 
     def whiten(self, x: FloatArray) -> FloatArray:
-        """Return L^-1 x, S = L L^T. (n, d) -> (n, d)."""
+        """Return L^-1 x for S = L L^T. (n, d) -> (n, d)."""
         if self.value.ndim < 2:
             return np.asarray(x / self._root)
         return np.asarray(scipy.linalg.solve_triangular(self._root, x.T, lower=True).T)
 
     def colour(self, x: FloatArray) -> FloatArray:
-        """Return L x: standard normal draws become draws of N(0, S). (n, d) -> (n, d)."""
+        """Return L x, which maps standard normal draws to draws of N(0, S). (n, d) -> (n, d)."""
         self._require(x.shape[1])
         return np.asarray(x * self._root if self.value.ndim < 2 else x @ self._root.T)
 
@@ -59,7 +59,7 @@ class Covariance:
         return 2.0 * float(np.log(np.broadcast_to(root, dimension)).sum())
 
     def matrix(self, dimension: int) -> FloatArray:
-        """Return it in full (d, d)."""
+        """Return the full matrix, (d, d)."""
         self._require(dimension)
         if self.value.ndim == 2:
             return self.value
@@ -87,13 +87,13 @@ class Covariance:
 
 
 def _is_near(matrix: FloatArray, other: FloatArray) -> bool:
-    # up to rounding, in the units of the coordinates
+    # compare up to rounding, relative to the scale of each coordinate
     root = np.sqrt(matrix.diagonal())
     return bool(np.all(np.abs(matrix - other) <= 1e-10 * np.outer(root, root)))
 
 
 def squared_distances(x: FloatArray, z: FloatArray, scale: Covariance) -> FloatArray:
-    """Distances (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
+    """Return (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
     a = scale.whiten(x)
     b = a if z is x else scale.whiten(z)
     if a.shape[1] <= 16 or min(len(a), len(b)) <= 8:
@@ -114,10 +114,10 @@ def squared_distances(x: FloatArray, z: FloatArray, scale: Covariance) -> FloatA
 
 def median_distance(points: ArrayLike, max_points: int = 2000) -> float:
     """
-    Median of the pairwise distances, the usual first bandwidth ([KBR] section 5.1).
+    Return the median of the pairwise distances, the usual initial bandwidth ([KBR] section 5.1).
 
-    Of `max_points` random points when there are more; matrices count as vectors of their
-    entries. Shapes: (n, d) or (n, 3, 3), n > 1.
+    Uses `max_points` random points if there are more; matrices are flattened. Shapes: (n, d) or
+    (n, 3, 3), n > 1.
     """
     array = as_floats('points', points, 'n', 'd', ...)
     array = array.reshape(len(array), -1)
@@ -136,9 +136,10 @@ class RadialKernel(Kernel):
     """
     Kernel peak * profile(s), s = (x - x')^T S^-1 (x - x'), profile(0) = 1.
 
-    `scale` S: scalar, diagonal (d,) or full matrix (d, d). The peak is 1, that of a density when
-    `normalised`, or that of a density relative to the density's of `unit`, the plain kernel that a
-    noise smoothed to this one. A profile may overwrite its argument.
+    `scale` S: scalar, diagonal (d,) or full matrix (d, d). The peak of a plain kernel is 1; that
+    of a `normalised` one makes it a density. A plain kernel that a noise has smoothed is a density
+    divided by the density peak of the original kernel, `unit`. `_profile` may overwrite its
+    argument.
     """
 
     unit: RadialKernel | None = None
@@ -149,12 +150,12 @@ class RadialKernel(Kernel):
         self.scale, self.normalised = Covariance(scale, name), normalised
 
     def peak(self, dimension: int) -> float:
-        """Value k(x, x) in R^dimension; KernelError when floating point cannot hold it."""
+        """Return k(x, x) in R^dimension; KernelError if it overflows or underflows."""
         if not self.normalised and self.unit is None:
             return 1.0
         log_peak = self._log_density_peak(dimension)
         log_peak -= self.unit._log_density_peak(dimension) if self.unit else 0.0
-        # the rules multiply kernel values: their squares must be floats as well
+        # the rules multiply kernel values, so their squares must not overflow either
         if abs(log_peak) > 350.0:
             raise KernelError(
                 f'normalised: expected a density that is a float in dimension {dimension}, got '
@@ -187,7 +188,7 @@ class GaussianKernel(RadialKernel):
 
     @property
     def covariance(self) -> Covariance:
-        """R, under the name that scikit-learn searches."""
+        """R; scikit-learn needs it under the name of the constructor argument."""
         return self.scale
 
     def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
@@ -199,7 +200,7 @@ class GaussianKernel(RadialKernel):
 
 
 def median_kernel(points: FloatArray, factor: float = 1.0) -> GaussianKernel:
-    """Return the plain Gaussian kernel of `factor` times the median distance of points (n, d)."""
+    """Return the plain Gaussian kernel whose width is `factor` times the median distance."""
     return GaussianKernel((factor * median_distance(points)) ** 2, normalised=False)
 
 
@@ -207,7 +208,7 @@ class RationalQuadraticKernel(RadialKernel):
     """
     Rational quadratic kernel (1 + (x - x')^T R^-1 (x - x'))^-a, a = (1 + d) / 2.
 
-    Normalised it is a Cauchy density, of peak Gamma(a) / (pi^a |R|^(1/2)), conjugate to
+    The normalised kernel is a Cauchy density with peak Gamma(a) / (pi^a |R|^(1/2)), conjugate to
     `CauchyNoise`. `scale` R: scalar, diagonal (d,) or full matrix (d, d).
     Source: [MbKSR] Appendix A.
     """
@@ -227,9 +228,9 @@ class MaternKernel(RadialKernel):
     """
     Matern kernel 2^(1-v) / Gamma(v) r^v K_v(r), r = alpha sqrt((x - x')^T S^-1 (x - x')).
 
-    `smoothness` v in (0, 40]: 1/2 is exp(-r), Laplace's kernel on the line, and for large v it
-    tends to the Gaussian kernel of covariance S with the default alpha = sqrt(2 v). Normalised it
-    is the variance-gamma density VG(v + d/2; alpha, S), of peak
+    `smoothness` v in (0, 40]: v = 1/2 gives exp(-r), the Laplace kernel in one dimension; large v
+    with the default alpha = sqrt(2 v) approach the Gaussian kernel of covariance S. The normalised
+    kernel is the variance-gamma density VG(v + d/2; alpha, S) with peak
     (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2), conjugate to
     `VarianceGammaNoise`. Source: [MbKSR] Appendix A.
     """
@@ -253,14 +254,15 @@ class MaternKernel(RadialKernel):
         return math.sqrt(2.0 * self.smoothness) if self.alpha is None else self.alpha
 
     def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
-        r, order = np.minimum(self.rate * np.sqrt(s), 1e6), self.smoothness  # zero from there
+        # the kernel is zero beyond r = 1e6
+        r, order = np.minimum(self.rate * np.sqrt(s), 1e6), self.smoothness
         polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
         if order in polynomials:
             return np.asarray(np.polynomial.polynomial.polyval(r, polynomials[order]) * np.exp(-r))
         factor = 2.0 ** (1.0 - order) / math.gamma(order)
         with np.errstate(invalid='ignore'):
             values = r**order * scipy.special.kv(order, r) * factor
-        # for v <= 40 K_v overflows only where the value is one to fourteen digits
+        # for v <= 40, K_v overflows only where the kernel is 1 up to rounding
         return np.where(np.isfinite(values), values, 1.0)
 
     def _log_density_peak(self, dimension: int) -> float:

@@ -1,8 +1,8 @@
 """
-Gram matrices, dense or of low rank, and regularised solves with them.
+Regularised linear solves with Gram matrices, dense or of low rank.
 
-Where rounding makes a factorisation fail, the ridge is raised ([KBR] Fig. 1) and a warning is
-logged. A matrix that is asymmetric or indefinite beyond rounding is no Gram matrix: KernelError.
+If rounding makes a factorisation fail, the ridge is raised ([KBR] Fig. 1) and a warning is logged.
+A matrix that is asymmetric or indefinite beyond rounding raises KernelError.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class RegularisedCholesky:
     """
     Cholesky factor of G + ridge I, G (n, n) symmetric positive semi-definite.
 
-    A factorisation that fails multiplies the ridge by ten; `ridge` is the value that was used.
-    `name`: what the ridge is called in messages.
+    Each failed factorisation multiplies the ridge by ten; the attribute `ridge` is the value used.
+    `name`: name of the ridge in messages.
     """
 
     def __init__(self, gram: ArrayLike, ridge: float, name: str = 'ridge') -> None:
@@ -43,10 +43,10 @@ class RegularisedCholesky:
         self.size = len(matrix)
         self.ridge = as_positive(name, ridge)
         smallest = smallest_ridge(matrix)
-        bound = len(matrix) * max(matrix.max(), -matrix.min())  # of the eigenvalues
+        bound = len(matrix) * max(matrix.max(), -matrix.min())  # upper bound of the eigenvalues
         largest = max(self.ridge, smallest, ROUNDING * bound)
         while self.ridge <= largest:
-            # a C-ordered symmetric matrix is its transpose in the Fortran order of LAPACK
+            # LAPACK needs Fortran order, which a symmetric C-ordered matrix has when transposed
             shifted = np.array(matrix.T if matrix.flags.c_contiguous else matrix, order='F')
             shifted.flat[:: self.size + 1] += self.ridge
             self.factor, failed = scipy.linalg.lapack.dpotrf(shifted, lower=1, overwrite_a=1)
@@ -71,8 +71,8 @@ def solve_root_form(
     """
     Solve (B + i sqrt(delta) J) z = b, B real symmetric, J = diag(signs); return z and delta.
 
-    For J = I its real part is B (B^2 + delta I)^-1 b, without squaring the condition number of B.
-    A system that is singular to working precision raises delta. Shapes: (n, n), (n,) or (n, q).
+    For J = I the real part of z is B (B^2 + delta I)^-1 b, without squaring the condition number
+    of B. delta is raised while the system is numerically singular. Shapes: (n, n), (n,) or (n, q).
     """
     require_symmetric('gram', matrix)
     size, used = len(matrix), delta
@@ -97,7 +97,7 @@ def solve_root_form(
 
 
 def smallest_ridge(matrix: FloatArray) -> float:
-    """Return the size of a rounding error in the eigenvalues. Shapes: (n, n)."""
+    """Return the magnitude of rounding errors in the eigenvalues. Shapes: (n, n)."""
     scale = float(np.abs(np.diag(matrix)).mean()) or 1.0
     return float(np.finfo(np.float64).eps) * len(matrix) * scale
 
@@ -105,7 +105,7 @@ def smallest_ridge(matrix: FloatArray) -> float:
 def _warn_if_raised(name: str, requested: float, used: float) -> None:
     if used > requested:
         _LOG.warning(
-            '%s raised from %.3g to %.3g, as the factorisation failed', name, requested, used
+            '%s raised from %.3g to %.3g: the factorisation failed', name, requested, used
         )
 
 
@@ -127,7 +127,7 @@ class LowRankGram:
 
     @property
     def rank(self) -> int:
-        """Return the rank r."""
+        """Rank r."""
         return int(self.factor.shape[1])
 
 
@@ -135,11 +135,11 @@ def incomplete_cholesky(
     kernel: Kernel, points: ArrayLike, tolerance: float = 1e-3, max_rank: int | None = None
 ) -> LowRankGram:
     """
-    Low-rank Gram matrix of points (n, d), from r kernel columns: O(n r^2) time, O(n r) memory.
+    Approximate the Gram matrix of points (n, d) by r of its columns: O(n r^2) time, O(n r) memory.
 
     Pivoted incomplete Cholesky (Fine and Scheinberg, 2001; [KBR] section 5.2, tolerance 0.001).
     Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
-    `max_rank`. KernelError when a residual is negative beyond rounding: the kernel is indefinite.
+    `max_rank`. KernelError if a residual is negative beyond rounding: the kernel is indefinite.
     """
     array = as_floats('points', points, 'n', 'd', ...)
     residual = np.array(kernel.diagonal(array))
@@ -155,7 +155,7 @@ def incomplete_cholesky(
         )
     factor = np.empty((residual.size, min(64, limit)), order='F')
     pivots: list[int] = []
-    # below rounding more columns would only add noise
+    # stop where residuals are rounding errors: more columns would only add noise
     floor = 4.0 * np.finfo(np.float64).eps * peak
     while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
         rank, pivot = len(pivots), int(np.argmax(residual))
@@ -174,8 +174,8 @@ def incomplete_cholesky(
         if residual.min() < -ROUNDING * peak:
             raise KernelError(
                 f'gram: expected a positive semi-definite matrix, got {residual.min():.3g} on the '
-                f'diagonal that {len(pivots)} columns leave: check the kernel, or raise the '
-                'tolerance'
+                f'diagonal of the residual of {len(pivots)} columns: check the kernel, or raise '
+                'the tolerance'
             )
         np.maximum(residual, 0.0, out=residual)
         residual[pivots] = 0.0
@@ -186,7 +186,7 @@ class RegularisedLowRank:
     """
     Solves with Gamma Gamma^T + ridge I in O(n r), after O(n r^2) for Gamma (n, r) = Q R.
 
-    Within the span of Q it is R R^T + ridge I, for which see RegularisedCholesky.
+    Within the span of Q the matrix is R R^T + ridge I, which RegularisedCholesky solves.
     """
 
     def __init__(self, factor: FloatArray, ridge: float, name: str = 'ridge') -> None:
@@ -200,6 +200,6 @@ class RegularisedLowRank:
         b = as_floats('right_side', right_side, self.size, ...)
         inside = self._basis.T @ b
         outside = b - self._basis @ inside
-        # twice, since the ridge divides what rounding leaves of the inside
+        # project twice: division by the ridge amplifies rounding errors inside the span
         outside -= self._basis @ (self._basis.T @ outside)
         return np.asarray(self._basis @ self._inner.solve(inside) + outside / self.ridge)

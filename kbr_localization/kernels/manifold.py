@@ -15,8 +15,8 @@ class TraceKernel(Kernel):
     """
     Kernel tr(A B^T) of rotation matrices, points (n, 3, 3).
 
-    It is linear in the nine entries: not characteristic, of rank nine at most, and its kernel mean
-    is the mean rotation matrix. Source: [KBR] section 5.3, "KBR (Tr)".
+    It is linear in the nine entries, so it is not characteristic, its Gram matrices have rank at
+    most nine, and its kernel mean encodes the mean matrix. Source: [KBR] section 5.3, "KBR (Tr)".
     """
 
     point = (3, 3)
@@ -55,7 +55,7 @@ class CircularKernel(_OnCircle):
     """
     Kernel (c_0 + 2 sum_k c_k cos k(t - t')) / 2 pi on the circle, points (n, 1) in radians.
 
-    `coefficients` (K + 1,): Fourier coefficients c_k >= 0 of a density (c_0 = 1), truncated.
+    `coefficients` (K + 1,): Fourier coefficients c_k >= 0, truncated at K; c_0 = 1 for a density.
     """
 
     def __init__(self, coefficients: ArrayLike) -> None:
@@ -74,7 +74,7 @@ class WrappedNormalKernel(_OnCircle):
     """
     Wrapped normal density sum_k g(t - t' + 2 pi k; 0, s^2) on the circle, points (n, 1) in rad.
 
-    `variance` s^2 in rad^2; with normalised=False divided by its peak.
+    `variance` s^2 in rad^2; normalised=False divides by the peak.
     """
 
     def __init__(self, variance: float, normalised: bool = True) -> None:
@@ -89,7 +89,7 @@ class WrappedNormalKernel(_OnCircle):
         return float(wrapped_normal(np.zeros(1), self.variance)[0])
 
     def fourier(self, count: int) -> FloatArray:
-        """Return the density's Fourier coefficients exp(-s^2 k^2 / 2), k = 0..count."""
+        """Return the Fourier coefficients exp(-s^2 k^2 / 2) of the density, k = 0..count."""
         return np.asarray(np.exp(-0.5 * self.variance * np.arange(count + 1) ** 2))
 
 

@@ -1,8 +1,8 @@
 """
 Additive noises e of models x' = f(x) + e, with closed-form conditional kernel means.
 
-For a noise that is conjugate to a kernel k, m(z | x) = E[k(z, f(x) + e)] is a wider kernel at z
-and f(x) ([MbKSR] Example 1 and Appendix A). Sums and multiples of conjugate kernels work too.
+If a noise is conjugate to a kernel k, m(z | x) = E[k(z, f(x) + e)] is a wider kernel evaluated at
+z and f(x) ([MbKSR] Example 1 and Appendix A). Sums and multiples of conjugate kernels work too.
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class Noise(ABC):
     """The law of an additive noise e."""
 
     def conditional_kernel_mean(self, kernel: Kernel) -> Kernel:
-        """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; KernelError for no conjugate pair."""
+        """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; KernelError if not conjugate."""
         if isinstance(kernel, ScaledKernel):
             return kernel.factor * self.conditional_kernel_mean(kernel.kernel)
         if isinstance(kernel, SumKernel):
@@ -42,18 +42,18 @@ class Noise(ABC):
                 'MonteCarloModel'
             )
         if isinstance(wide, RadialKernel) and isinstance(kernel, RadialKernel):
-            # the wide kernel, a density, in the unit of the kernel that it is smoothed from
+            # give the wide kernel, a density so far, the normalisation of the original one
             wide.normalised = kernel.normalised
             wide.unit = None if kernel.normalised else kernel.unit or kernel
         return wide
 
     @abstractmethod
     def _smoothed(self, kernel: Kernel) -> Kernel | None:
-        """Return E[k(z, f(x) + e)] of a kernel that is no sum and no multiple, if it is known."""
+        """Return E[k(z, f(x) + e)] of a kernel that is not a sum or multiple, None if unknown."""
 
     @abstractmethod
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw e; an angle is not wrapped. Shapes: -> (size, dimension)."""
+        """Draw e; angles are not wrapped. Shapes: -> (size, dimension)."""
 
 
 class GaussianNoise(Noise):
@@ -72,7 +72,6 @@ class GaussianNoise(Noise):
         return GaussianKernel(kernel.scale + self.covariance)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw e. Shapes: -> (size, dimension)."""
         return self.covariance.colour(rng.standard_normal((size, dimension)))
 
 
@@ -80,7 +79,7 @@ class CauchyNoise(Noise):
     """
     Multivariate Cauchy noise, conjugate to the rational quadratic kernel of scale R.
 
-    `scale` c^2 R: proportional to the kernel's. The law is 1-stable: K has scale (1 + c)^2 R.
+    `scale` c^2 R must be proportional to R. The law is 1-stable: K has scale (1 + c)^2 R.
     """
 
     def __init__(self, scale: ArrayLike | Covariance) -> None:
@@ -95,7 +94,7 @@ class CauchyNoise(Noise):
         return RationalQuadraticKernel((1.0 + math.sqrt(ratio)) ** 2 * kernel.scale.value)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw e, a normal vector over the size of a normal number. -> (size, dimension)."""
+        """Draw e, a normal vector divided by |normal variable|. -> (size, dimension)."""
         chi = np.abs(rng.standard_normal((size, 1)))
         return self.scale.colour(rng.standard_normal((size, dimension)) / chi)
 
@@ -118,7 +117,7 @@ class VarianceGammaNoise(Noise):
     def _smoothed(self, kernel: Kernel) -> Kernel | None:
         if not isinstance(kernel, MaternKernel):
             return None
-        # only S / alpha^2 matters
+        # the law depends on S / alpha^2 only
         ratio = self.scale.ratio_to(kernel.scale)
         if ratio is None or not math.isclose(ratio, (self.alpha / kernel.rate) ** 2):
             return None
@@ -150,7 +149,6 @@ class WrappedNormalNoise(Noise):
         return wide if kernel.normalised else (1.0 / kernel.density_peak()) * wide
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw e. Shapes: -> (size, dimension)."""
         return math.sqrt(self.variance) * rng.standard_normal((size, dimension))
 
 
@@ -167,10 +165,10 @@ class VonMisesNoise(Noise):
 
     def _smoothed(self, kernel: Kernel) -> Kernel | None:
         kappa = self.concentration
-        if kappa > 1e9:  # normal to nine digits, and I_k overflows
+        if kappa > 1e9:  # I_k overflows, and the law is normal to nine digits
             return WrappedNormalNoise(1.0 / kappa).conditional_kernel_mean(kernel)
         if isinstance(kernel, WrappedNormalKernel):
-            # beyond either order the coefficients are below double precision
+            # beyond either order the coefficients vanish in double precision
             orders = 9.0 / math.sqrt(kernel.variance), 9.0 * math.sqrt(kappa) + 45.0
             series = CircularKernel(kernel.fourier(math.ceil(min(orders)) + 1))
             unit = 1.0 if kernel.normalised else kernel.density_peak()
@@ -181,7 +179,6 @@ class VonMisesNoise(Noise):
         return CircularKernel(bessel / bessel[0] * kernel.coefficients)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw e. Shapes: -> (size, dimension)."""
         return rng.vonmises(0.0, self.concentration, size=(size, dimension))
 
 
@@ -189,8 +186,8 @@ class MixtureNoise(Noise):
     """
     Mixture sum_k pi_k p_k of noises, each with its own location.
 
-    `weights` pi (K,): positive, normalised here; `locations` (K, d): zero when None. Conjugate to
-    whatever all components are conjugate to.
+    `weights` pi (K,): positive, will be normalised; `locations` (K, d): zero when None. Conjugate
+    to the kernels that all components are conjugate to.
     """
 
     def __init__(
@@ -223,7 +220,7 @@ class MixtureNoise(Noise):
 
 
 class _Shifted(Kernel):
-    """K(z, f + c): a conditional kernel mean about another location, which is not symmetric."""
+    """Kernel K(z, f + c): a conditional kernel mean with an offset c; it is not symmetric."""
 
     def __init__(self, kernel: Kernel, offset: FloatArray) -> None:
         self.kernel, self.offset, self.point = kernel, offset, offset.shape

@@ -1,8 +1,8 @@
 """
-Choosing kernels and regularisation by cross-validation.
+Cross-validation of kernel parameters and regularisation constants.
 
-A score of a setting on a fold is the better the lower it is. `grid_search` evaluates one for every
-combination of a grid; `posterior_score` is smooth, for an optimiser.
+Lower scores are better. `grid_search` evaluates a score for every combination of a grid;
+`posterior_score` is smooth, so that it also suits an optimiser.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ import numpy as np
 
 Fold = tuple[IndexArray, IndexArray]
 Score = Callable[..., float]
-Maker = Callable[..., Any]
+Factory = Callable[..., Any]
 
 
 def k_fold(size: int, folds: int, rng: np.random.Generator | int | None = None) -> list[Fold]:
     """
     Split 0..size-1 into `folds` parts; return (training, validation) indices for each.
 
-    Contiguous parts, which suits time series, or random ones when `rng` is given.
+    The parts are contiguous, as time series need, or random if `rng` is given.
     """
     if not 2 <= folds <= size:
         raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}')
@@ -37,9 +37,9 @@ def k_fold(size: int, folds: int, rng: np.random.Generator | int | None = None) 
 
 class SearchResult(NamedTuple):
     """
-    Outcome of a grid search.
+    Result of a grid search.
 
-    `settings`: every combination; `scores` (settings, folds): infinite where one failed;
+    `settings`: all combinations; `scores` (settings, folds): infinite where the score failed;
     `mean_scores` (settings,); `best`: the combination of the lowest mean score.
     """
 
@@ -55,8 +55,8 @@ def grid_search(
     """
     Evaluate `score(training, validation, **setting)` for every setting of the grid and fold.
 
-    A KernelError within `score`, and NaN, count as an infinite score; when no setting has a score
-    on every fold the last error is raised.
+    A KernelError in `score`, or NaN, counts as an infinite score. If no setting has a finite score
+    on every fold, the last error is raised.
     """
     settings = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
@@ -79,12 +79,12 @@ def grid_search(
 
 
 def point_score(
-    x: FloatArray, y: FloatArray, make_rule: Maker, *fold: IndexArray, **setting: Any
+    x: FloatArray, y: FloatArray, make_rule: Factory, *fold: IndexArray, **setting: Any
 ) -> float:
     """
-    Mean squared error of posterior means, with the sample's own law as the prior.
+    Return the mean squared error of posterior means; the prior is the training sample.
 
-    `make_rule(x, y, **setting)` builds the rule. Bind the first three arguments with
+    `make_rule(x, y, **setting)` returns a KernelBayesRule. Bind the first three arguments with
     functools.partial to get a score; `fold`: training and validation indices.
     """
     rule, weights = _posteriors(x, y, make_rule, fold, setting)
@@ -93,28 +93,28 @@ def point_score(
 
 
 def posterior_score(
-    x: FloatArray, y: FloatArray, make_rule: Maker, *fold: IndexArray, **setting: Any
+    x: FloatArray, y: FloatArray, make_rule: Factory, *fold: IndexArray, **setting: Any
 ) -> float:
     """
-    Return mean_j |m(. | Y_j) - k_X(., X_j)|^2, j over the validation part.
+    Return mean_j |m(. | Y_j) - k_X(., X_j)|^2 over the validation part.
 
-    It is smooth in every parameter, and needs those of k_X, which is the unit. Arguments as in
-    `point_score`.
+    It is smooth in all parameters, but k_X must be fixed, since the score is measured in its RKHS.
+    Arguments as in `point_score`.
     """
     rule, weights = _posteriors(x, y, make_rule, fold, setting)
     kernel, states = rule.kernel_x, x[fold[1]]
-    pulled = kernel.gram(rule.x) @ weights - 2.0 * kernel.cross_gram(rule.x, states)
-    return float(np.mean(np.sum(weights * pulled, axis=0) + kernel.diagonal(states)))
+    product = kernel.gram(rule.x) @ weights - 2.0 * kernel.cross_gram(rule.x, states)
+    return float(np.mean(np.sum(weights * product, axis=0) + kernel.diagonal(states)))
 
 
 def kernel_mean_score(
-    x: FloatArray, y: FloatArray, make_rule: Maker, *fold: IndexArray, **setting: Any
+    x: FloatArray, y: FloatArray, make_rule: Factory, *fold: IndexArray, **setting: Any
 ) -> float:
     """
-    Return |mean_j m(. | Y_j) - m_X|^2, j over the validation part ([KBR] section 4.2).
+    Return |mean_j m(. | Y_j) - m_X|^2 over the validation part ([KBR] section 4.2).
 
-    The posterior averaged over the observations is the marginal, whose empirical kernel mean m_X
-    is: the score needs no point estimate. Arguments as in `point_score`.
+    The posterior averaged over observations is the marginal, and m_X is the empirical kernel mean
+    of the marginal, so no point estimate is needed. Arguments as in `point_score`.
     """
     rule, weights = _posteriors(x, y, make_rule, fold, setting)
     averaged = KernelMean(rule.kernel_x, rule.x, weights.mean(axis=1))
@@ -122,13 +122,13 @@ def kernel_mean_score(
 
 
 def filter_score(
-    x: FloatArray, y: FloatArray, make_filter: Maker, *fold: IndexArray, **setting: Any
+    x: FloatArray, y: FloatArray, make_filter: Factory, *fold: IndexArray, **setting: Any
 ) -> float:
     """
-    Mean squared error of a filter that is trained on one part and run over the other.
+    Return the mean squared error of a filter trained on one part and run on the other.
 
-    `make_filter(x, y, **setting)` builds it; with two contiguous folds this is the validation of
-    [KBR] section 5.3. Bind the first three arguments with functools.partial.
+    `make_filter(x, y, **setting)` returns the filter. With two contiguous folds this is the
+    validation of [KBR] section 5.3. Bind the first three arguments with functools.partial.
     """
     training, validation = fold
     estimates = means(make_filter(x[training], y[training], **setting).run(y[validation]))
@@ -136,9 +136,9 @@ def filter_score(
 
 
 def _posteriors(
-    x: FloatArray, y: FloatArray, make_rule: Maker, fold: Sequence[IndexArray], setting: Any
+    x: FloatArray, y: FloatArray, make_rule: Factory, fold: Sequence[IndexArray], setting: Any
 ) -> tuple[KernelBayesRule, FloatArray]:
-    """Learn a rule from the training part; return it, and weights (n, q) of the validation."""
+    """Return the rule of the training part, and its weights (n, q) for the validation part."""
     training, validation = fold
     rule: KernelBayesRule = make_rule(x[training], y[training], **setting)
     prior = KernelMean.of_sample(rule.kernel_x, rule.x)
