@@ -20,15 +20,13 @@ import weakref
 
 def expanded(path: str | Path) -> Path:
     """Expand `~`, except that of an unknown user."""
-    with suppress(RuntimeError):
-        return Path(path).expanduser()
-    return Path(path)
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path.expanduser raises for them)
 
 
 @contextmanager
 def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     """
-    Give a temporary path to write to, which replaces `path` if the block ends without an error.
+    Yield a temporary path to write to, which replaces `path` if the block ends without an error.
 
     After an error `path` is unchanged. A device or a pipe is written directly. `sync`: flush to
     disk first, so that a power cut cannot leave an empty file. Raises OSError when the folder

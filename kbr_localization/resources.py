@@ -33,8 +33,7 @@ def shared_file(relative: str) -> Path | None:
 
 def fast_dds_profile() -> dict[str, str]:
     """Return {variable: path} of our profile for raw images; empty if a profile is set already."""
-    # of Fast DDS 3, and of version 2
-    names = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
+    names = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')  # of Fast DDS 3, 2
     path = shared_file('config/fastdds.xml')
     if path is None or any(name in os.environ for name in names):
         return {}

@@ -42,7 +42,7 @@ def inverse(pose: ArrayLike) -> FloatArray:
 
 
 def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
-    """Return the increment from `start` to `end` in the frame of `start`; see `compose`."""
+    """Return the increment from `start` to `end` in the frame of `start`; inverse of `compose`."""
     return compose(inverse(start), end)
 
 

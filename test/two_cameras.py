@@ -3,12 +3,7 @@
 from dataclasses import replace
 
 from helpers import tiny_odometry
-from kbr_localization.datasets.cold import (
-    ColdRecording,
-    format_odometry,
-    ODOMETRY_FILE,
-    POSES_FILE,
-)
+from kbr_localization.datasets import cold
 from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.datasets.multi_camera import join_cameras
 from kbr_localization.datasets.tables import format_pose
@@ -35,11 +30,11 @@ def two_camera_run(frames=30):
 def write_two_camera_cold_run(path, frames=30):
     """Write the run as the recorder would; return its path."""
     track, run = tiny_odometry(frames), two_camera_run(frames)
-    recording = ColdRecording(path, *CAMERAS)
+    recording = cold.ColdRecording(path, *CAMERAS)
     for sample in zip(track.stamps_ns.tolist(), track.poses, strict=True):
-        recording.add(ODOMETRY_FILE, format_odometry(*sample))
+        recording.add(cold.ODOMETRY_FILE, cold.format_odometry(*sample))
     for frame in run:
-        recording.add(POSES_FILE, format_pose(frame.stamp_ns, frame.reference))
+        recording.add(cold.POSES_FILE, format_pose(frame.stamp_ns, frame.reference))
         encoded = [encode_jpeg(image, 'x') for image in frame.load_image()]
         recording.append_image(frame.stamp_ns, encoded)
     return path

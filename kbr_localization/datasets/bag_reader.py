@@ -97,7 +97,7 @@ class Bag:
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
         """
-        Return a message by its topic, time of recording, and number among those of that time.
+        Return a message by topic, time of recording, and index among messages of that time.
 
         Later messages of the same second are read from the same cursor, because opening one
         searches all chunks of the bag and reads a whole chunk.
@@ -114,7 +114,7 @@ class Bag:
             for _, _, message in itertools.islice(same, ordinal, None):
                 self._position = topic, time_ns, end_ns
                 return message
-        raise DatasetError(f'bag {self.path}: a message of {topic.name} is gone')
+        raise DatasetError(f'bag {self.path}: a message of {topic.name} has disappeared')
 
     def frames_of(self, topic: Topic | None) -> tuple[str, str]:
         """Return frame id and child frame id of the first message of a topic; empty if none."""

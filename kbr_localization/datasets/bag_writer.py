@@ -62,7 +62,7 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
             fields = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
             write('/odom', bag_reader.ODOMETRY, stamp_ns, ODOMETRY_FRAME, **fields)
 
-    # readers ignore reference poses in an odometry frame, which a user may have chosen
+    # users may choose reference poses in an odometry frame, which readers would ignore
     named = dataset.reference_frame
     map_frame = named if named and not is_odometry_frame(named, ODOMETRY_FRAME) else MAP_FRAME
     topics = [f'/{camera}/image/compressed' for camera in dataset.cameras]

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 import errno
-import itertools
 import math
 import os
 from pathlib import Path
@@ -26,7 +25,7 @@ CAMERA_SUFFIX = '_cam'
 """End of the folder name of any camera."""
 PLACES_FILE = Path('localization', 'places.lst')
 POSES_FILE = Path('localization', 'poses.tum')
-"""Known poses of a recorded run; image names hold those of COLD."""
+"""Known poses of a recorded run; COLD has them in the names of images."""
 ODOMETRY_FILE = Path('odom_scans', 'odom.tdf')
 RENDERING_FILE = 'robot.json'
 """Robot, light, route and building of a rendered run."""
@@ -85,9 +84,7 @@ def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
     # NaN fails every comparison
-    if not (
-        abs(x) <= MAX_COORDINATE and abs(y) <= MAX_COORDINATE and abs(angle) <= MAX_COORDINATE
-    ):
+    if not all(abs(value) <= MAX_COORDINATE for value in (x, y, angle)):
         raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
     return np.array([x, y, float(wrap_angle(angle))])
 
@@ -106,10 +103,7 @@ def read_cold(folder: Path) -> Dataset:
     samples = [line for line in read_table(path / ODOMETRY_FILE, parse_odometry, skipped) if line]
     stamps = list(dict.fromkeys(stamp for stamp, _ in samples))  # equal stamps are allowed
     refuse_repeated_times(f'{path / ODOMETRY_FILE}: the times', stamps)
-    odometry, notes = (
-        make_track(samples, skipped, f'in {ODOMETRY_FILE.name}'),
-        run_folder.read_notes(path),
-    )
+    odometry = make_track(samples, skipped, f'in {ODOMETRY_FILE.name}')
     images = list[Frame]()
     for file in image_files(folder):
         try:
@@ -125,6 +119,7 @@ def read_cold(folder: Path) -> Dataset:
         )
     has_poses = poses.is_file() and poses.stat().st_size > 0
     known = read_track(poses, skipped) if has_poses else None
+    notes = run_folder.read_notes(path)
     return make_run(path.resolve().name, images, odometry, skipped, known, notes)
 
 
@@ -170,21 +165,18 @@ class ColdRecording:
     """
     Append images, odometry and known poses to a new or existing run folder of some cameras.
 
-    If the process is killed, the image being written and the lines that wait for `write` are lost.
-    If the disk is full, incomplete data are removed, and lines wait for the next `write`. `count`:
-    images of the run. `last_image_ns`, `last_odometry_ns`: latest stamps, 0 if there is none.
-    Raises DatasetError when the folder holds something else, cannot be written, or is in use by
-    another recorder.
+    Images appear when they are complete. If the process is killed, the image being written and the
+    lines that wait for `write` are lost. If the disk is full, incomplete data are removed, and
+    lines wait for the next `write`. `count`: images of the run. `last_image_ns`,
+    `last_odometry_ns`: latest stamps, 0 if there is none. Raises DatasetError when the folder
+    holds something else, cannot be written, or is in use by another recorder.
     """
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
         self.path = Path(path)
-        self.cameras = (
-            tuple(f'{camera}{CAMERA_SUFFIX}' for camera in cameras) or CAMERA_FOLDERS[:1]
-        )
-        self._lines: dict[Path, list[str]] = {
-            table: [] for table in (ODOMETRY_FILE, POSES_FILE, PLACES_FILE)
-        }
+        self.cameras = tuple(f'{camera}{CAMERA_SUFFIX}' for camera in cameras or ['std'])
+        tables = (ODOMETRY_FILE, POSES_FILE, PLACES_FILE)
+        self._lines = {table: list[str]() for table in tables}
         places, odometry = self.path / PLACES_FILE, self.path / ODOMETRY_FILE
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
@@ -205,12 +197,11 @@ class ColdRecording:
             self._release = weakref.finalize(self, locked.close)
             in_use = f'{self.path} is in use by another recorder: stop it, or give another folder'
             lock_file(locked, DatasetError(in_use))
-            for table in self._lines:
+            for table in tables:
                 _remove_unfinished_line(self.path / table)
-            for unfinished in itertools.chain(
-                *(folder.glob(f'*{PART_SUFFIX}') for folder in folders)
-            ):
-                unfinished.unlink()
+            for folder in folders:
+                for incomplete in folder.glob(f'*{PART_SUFFIX}'):
+                    incomplete.unlink()
             images = list[int]()
             for file in folders[0].iterdir():
                 with suppress(ValueError):

@@ -17,8 +17,7 @@ from PIL.PngImagePlugin import PngImageFile
 MAX_PIXELS = 1 << 25
 """An 8K panorama of 8192 x 4096; decoding takes up to 0.3 GB."""
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png')
-LARGEST_FILE = 1 << 28
-"""Bytes."""
+MAX_FILE_BYTES = 1 << 28
 
 # sensor_msgs names a Bayer pattern by its first row, OpenCV by its second row from the second
 # pixel, so the names differ
@@ -58,7 +57,7 @@ class ImageFile:
     def encoded(self, quality: int = 95) -> bytes:
         """Return the bytes of the file; raises DatasetError."""
         try:
-            return read_file(self.path, LARGEST_FILE)
+            return read_file(self.path, MAX_FILE_BYTES)
         except OSError as error:
             raise DatasetError(
                 f'cannot read image {self.path}: {error.strerror}: restore or delete the file'

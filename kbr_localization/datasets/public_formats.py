@@ -214,7 +214,7 @@ def read_traverse(path: Path, spacing: float | None, skipped: Skipped) -> Listin
         raise DatasetError(
             f'{path} holds {len(files)} images without poses: expected --spacing METRES (or a '
             f'file {TRAVERSE_SETTINGS} with "spacing: METRES") if image i shows place i, or a '
-            'trajectory.tum beside them'
+            'trajectory.tum next to them'
         )
     if spacing is None:
         spacing = tables.read_setting(

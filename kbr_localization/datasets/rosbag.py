@@ -84,13 +84,12 @@ def read_bag(
     no images or odometry.
     """
     bag, skipped = Bag(Path(path)), Skipped()
-    chosen, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
-    images, wheels, known = chosen
+    topics, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
     name = Path(path).resolve().name
-    timed_frames, sent, tree = _read_messages(bag, chosen, name, skipped)
+    timed_frames, sent, tree = _read_messages(bag, topics, name, skipped)
     if not timed_frames:
-        why = skipped.reason(f'bad message on {images.name}') or 'there is none'
-        raise DatasetError(f'bag {bag.path}: no image on {images} can be read: {why}')
+        why = skipped.reason(f'bad message on {topics.images.name}') or 'there is none'
+        raise DatasetError(f'bag {bag.path}: no image on {topics.images} can be read: {why}')
     for topic, samples in sent.items():
         stamps_ns = [stamp_ns for stamp_ns in samples.times_ns() if stamp_ns >= 0]
         refuse_repeated_times(f'bag {path}: the stamps of {topic}', stamps_ns)
@@ -100,14 +99,18 @@ def read_bag(
         reason = skipped.reason(f'bad message on {topic.name}') or f'none on {topic.name}'
         return BagPoses(track, topic.name, bag.frames_of(topic)[0], reason)
 
-    frame, base = bag.frames_of(wheels)
-    why_no_tf = skipped.reason('bad message on /tf')
-    odometry = poses_on(wheels) if wheels else tree.poses('odom', BASE_FRAMES, why_no_tf)
+    frame, base = bag.frames_of(topics.odometry)
+    if topics.odometry:
+        odometry = poses_on(topics.odometry)
+        tree.add_odometry(frame, base, sent[topics.odometry])
+    else:
+        odometry = tree.poses('odom', BASE_FRAMES, skipped.reason('bad message on /tf'))
     if odometry.track is None:
         raise _missing(bag, 'odometry', ODOMETRY_ROLE, odometry.why_none)
-    if wheels:
-        tree.add_odometry(frame, base, sent[wheels])
-    reference = poses_on(known) if known else tree.poses('map', (base, *BASE_FRAMES), why_none)
+    if topics.reference:
+        reference = poses_on(topics.reference)
+    else:
+        reference = tree.poses('map', (base, *BASE_FRAMES), why_none)
     if reference.track is None and _is_tf(reference_topic):
         raise _missing(bag, 'reference poses', REFERENCE_ROLE)
     notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
@@ -118,23 +121,24 @@ def read_bag(
     run.reference_frame, poses = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
         poses = f'no reference poses ({reference.why_none})'
-    elif known:
+    elif topics.reference:
         poses += f' (frame {reference.frame or "without a name"})'
-    run.sources = (f'images on {images.name}', f'odometry on {odometry.source}', poses)
+    run.sources = (f'images on {topics.images.name}', f'odometry on {odometry.source}', poses)
     kinds = (*IMAGE_ROLE.types, *REFERENCE_ROLE.types)
-    others = [t for t in bag.topics if t.message_type in kinds and t not in chosen]
-    run.others = tuple(map(str, others))
+    run.others = tuple(str(t) for t in bag.topics if t.message_type in kinds and t not in topics)
     return run
 
 
-Chosen = tuple[Topic, Topic | None, Topic | None]
-"""Topics of images, odometry and reference poses."""
+class RunTopics(NamedTuple):
+    images: Topic
+    odometry: Topic | None
+    reference: Topic | None
 
 
 def choose_topics(
     bag: Bag, images: str | None, odometry: str | None, reference: str | None, guess: bool
-) -> tuple[Chosen, str]:
-    """Choose topics; explain why there are no reference poses; raises DatasetError."""
+) -> tuple[RunTopics, str]:
+    """Return topics, and why there are no reference poses; raises DatasetError."""
     image = choose_topic(bag, IMAGE_ROLE, images, guess)
     if image is None:
         raise _missing(bag, 'images', IMAGE_ROLE)
@@ -152,7 +156,8 @@ def choose_topics(
     if drifting:
         names = ', '.join(topic.name for topic in drifting)
         why_none = f'in the frame of the odometry: {names}; see --reference-topic'
-    return (image, wheels, choose_topic(bag, REFERENCE_ROLE, reference, guess, unfit)), why_none
+    known = choose_topic(bag, REFERENCE_ROLE, reference, guess, unfit)
+    return RunTopics(image, wheels, known), why_none
 
 
 def choose_topic(
@@ -247,7 +252,7 @@ class StampedPoses:
 
 
 def _read_messages(
-    bag: Bag, chosen: Chosen, run: str, skipped: Skipped
+    bag: Bag, chosen: RunTopics, run: str, skipped: Skipped
 ) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], 'TransformTree']:
     """Return lazy images with times of recording, stamped poses, and transforms if needed."""
     topics, (images, _, reference) = [topic for topic in chosen if topic], chosen

@@ -17,7 +17,7 @@ NOTES = 'kbr_notes.txt'
 
 @contextmanager
 def new_folder(path: Path | str) -> Iterator[Path]:
-    """Give a folder that becomes `path` if the block ends without error; raises DatasetError."""
+    """Yield a folder that becomes `path` if the block ends without error; raises DatasetError."""
     target = Path(path)
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -39,7 +39,7 @@ def project_pose(
 
 
 def quaternion_rotation(x: float, y: float, z: float, w: float) -> list[list[float]]:
-    """Return the rotation matrix of a quaternion; raises DatasetError if it has no unit length."""
+    """Return the rotation matrix of a quaternion; raises DatasetError if far from unit length."""
     length = math.hypot(x, y, z, w)
     if not 1e-3 < length < 1e3:
         raise DatasetError(
