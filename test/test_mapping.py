@@ -77,12 +77,12 @@ def test_two_runs_come_into_one_frame():
 def test_a_run_without_loops_is_built_with_a_warning_and_known_poses_are_not_looked_at():
     run = RingRun(metres=30.0, known=(1e6, 0.0, 0.0))
     kernel_map, notes = map_from_odometry([run], VISION, base=True)
-    assert notes[-1].startswith('warning: no place is shown again')
+    assert notes[-1].startswith('warning: no loop closure is certain')
     assert len(kernel_map.mapping.closures) == 0
     assert se2.travelled(kernel_map.poses).max() < 60.0
     # the first pose of the base is the frame; walls that pass by aside show no turns
     np.testing.assert_allclose(kernel_map.poses[0], 0.0, atol=1e-12)
-    assert any('do not tell how far the camera is ahead' in note for note in notes)
+    assert any('do not show how far the camera is ahead' in note for note in notes)
 
 
 def test_an_odometry_that_breaks_is_cut_and_joined_where_images_show_the_same():
@@ -175,7 +175,7 @@ def test_of_two_buildings_in_one_run_the_larger_part_is_built():
 
     run = TwoBuildings(metres=1.8 * ROUND, carried=(1.5 * ROUND, 0.3 * ROUND))
     kernel_map, notes = map_from_odometry([run], VISION)
-    assert any('are left out: no place of the rest is shown again' in n for n in notes)
+    assert any('are left out: they share no place with the rest' in n for n in notes)
     assert len(kernel_map) == np.sum(np.arange(len(run)) * STEP < 1.5 * ROUND)
     assert trajectory_error(kernel_map.poses, run.true[: len(kernel_map)]) < 0.35
 

@@ -3,7 +3,7 @@
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.mapping.odometry_model import correct_headings, follow_images
+from kbr_localization.localization.mapping.odometry_model import correct_headings, track_images
 from kbr_localization.vision import turning
 import numpy as np
 import pytest
@@ -154,7 +154,7 @@ def test_points_are_followed_in_images_that_are_not_broken():
     flow = turning.follow(turning.load_small(image), turning.load_small(np.roll(image, 6, axis=1)))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
-    flows = follow_images([image, image, broken, image])
+    flows = track_images([image, image, broken, image])
     assert [len(flow) > 0 for flow in flows] == [True, False, False]
 
 

@@ -99,7 +99,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     cameras = camera_states(state) if kernel_map.cameras else {'': state}
     shapes = {n: [int(of['image_height']), int(of['image_width'])] for n, of in cameras.items()}
     networks = {name: of[HASH] for name, of in cameras.items() if HASH in of}
-    frames = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
+    frames = {False: 'that of the first image', True: 'aligned'}
     return {
         'images': len(kernel_map),
         'runs': runs,
@@ -141,12 +141,7 @@ def check(map_file: MapFile) -> None:
     """
     from kbr_localization.localization.map.file import check_map
 
-    images, unverified = check_map(map_file)
-    if unverified:
-        console.note(
-            f'{map_file}: no checksums of {", ".join(unverified)}, as from an older version: '
-            'build the map again'
-        )
+    images = check_map(map_file)
     console.note(f'{map_file}: whole: {images} images, {map_file.stat().st_size / 1e6:.1f} MB')
 
 

@@ -223,7 +223,7 @@ def required_reference(dataset: Dataset) -> Trajectory:
 def frame_note(kernel_map: KernelMap, dataset: Dataset) -> str:
     """Return a note if the reference poses of a run are not in the frame of the map, else ''."""
     known = any(frame.reference is not None for frame in dataset)
-    if kernel_map.aligned is not False or not known:
+    if kernel_map.aligned or not known:
         return ''
     return (
         f'the frame of the map is that of its first image, not that of the reference poses of '

@@ -1,4 +1,4 @@
-"""From frames of runs to a map; many images are described by workers."""
+"""Build a map from runs with reference poses; workers describe the images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +12,12 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.tracks import explain_missing_reference
 from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.localization import motion
 from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.grow import make_thumbnail
 from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.map.run_checks import run_fault
-from kbr_localization.localization.motion import (
-    common_delay,
-    is_late,
-    measure_delay,
-    measure_odometry,
-    put_right,
-)
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_describer, VisionConfig
 from kbr_localization.vision.describer import missing_cameras
@@ -43,7 +37,7 @@ _LATE = (
 
 @dataclass(frozen=True)
 class DescribedImage:
-    """Descriptor (d,) or error, (height, width), JPEG file, and processor time of an image."""
+    """Descriptor (d,) or error of an image, (height, width), JPEG file, and processor time."""
 
     descriptor: np.ndarray | None
     shape: tuple[int, ...] = ()
@@ -59,7 +53,7 @@ def build_map(
     max_images: int | None = None,
     seed: int = 0,
 ) -> KernelMap:
-    """Build a map of runs with reference poses, as `describe_runs`, with values of the filter."""
+    """Build a map of runs with reference poses; see `describe_runs` for arguments and errors."""
     described = describe_runs(datasets, vision, max_images, seed)
     return with_sensible_config(described, filter_values)
 
@@ -73,18 +67,17 @@ def describe_runs(
     known: bool = True,
 ) -> KernelMap:
     """
-    Make a map, with the default configuration, of runs with reference poses.
+    Build a map of runs with the default filter configuration.
 
-    Runs of several cameras (`join_cameras`) give a map of those cameras, with the images of
-    moments at which all of them have one. `max_images` keeps that many images, chosen to cover the
-    runs. `describer`: that of another map, else one is learnt. Unless poses are `known`, those of
-    the odometry stand for them, and its errors are not measured. A frame without a reference pose
-    or with an image that cannot be read is left out and counted in its dataset's `skipped`. Raises
-    MapError when no image is left.
+    Runs of several cameras (`join_cameras`) give a map of these cameras, of the moments at which
+    all of them have an image. `max_images`: keep at most so many images, which cover the runs.
+    `describer`: use this one instead of fitting one. Unless `known`, poses are those of the
+    odometry, and its errors are not measured. A frame without a reference pose or with an unusable
+    image is left out and counted in its dataset's `skipped`. Raises MapError if no image is left.
     """
     rng = np.random.default_rng(seed)
     cameras = _cameras(datasets, known)
-    posed = _posed_frames(datasets, known)
+    posed = _frames_with_poses(datasets, known)
     chosen = np.arange(len(posed['frames']))
     if max_images is not None:
         chosen = cover(posed['poses'], max_images, rng)
@@ -104,12 +97,12 @@ def describe_runs(
         describer=describer,
         image_shape=(described[0].shape[0], described[0].shape[1]),
         thumbnails=tuple(image.thumbnail for image in described),
-        **(_measured(posed, datasets) if known else {}),
+        **(_measure_odometry(posed, datasets) if known else {}),
     )
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names with a number where one was there before: `run` and `run (2)`."""
+    """Return unique names: a repeated `run` becomes `run (2)`."""
     unique: list[str] = []
     for name in names:
         numbered, number = name, 1
@@ -121,7 +114,7 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
-    """Names of the cameras, which must be the same in all runs; warns of different frames."""
+    """Return the cameras of all runs; raise MapError if they differ; check the frames."""
     found: dict[tuple[str, ...], str] = {}
     runs_in: dict[str, list[str]] = {}
     for dataset in datasets:
@@ -140,8 +133,8 @@ def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
     return next(iter(found), ())
 
 
-def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
-    """Rows (n, ...) in a map of `frames` (n,) with poses, see `describe_runs`; counts others."""
+def _frames_with_poses(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
+    """Return frames with poses and their rows in a map, by name; count the other frames."""
     rows, outside = list[tuple[int, Frame]](), []
     for run, dataset in enumerate(datasets):
         own = [frame for frame in dataset if not known or frame.reference is not None]
@@ -150,10 +143,10 @@ def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
         rows += [(run, frame) for frame in own]
         if not own:
             outside.append(explain_missing_reference(dataset))
-    for why in filter(None, outside):
+    for fault in filter(None, outside):
         if not rows:
-            raise MapError(why)
-        LOG.warning('warning: %s', why)
+            raise MapError(fault)
+        LOG.warning('warning: %s', fault)
     if not rows:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(
@@ -172,7 +165,7 @@ def _posed_frames(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
 
 
 def transitions(odometry: FloatArray, poses: FloatArray, segment: np.ndarray) -> dict[str, Any]:
-    """Return `controls` and `next_poses` (n, 3) of poses (n, 3), NaN at the ends of segments."""
+    """Return `controls` and `next_poses` (n, 3) of a map, NaN at the ends of segments (n,)."""
     ends = np.append(np.diff(segment) != 0, True)[:, np.newaxis]
     controls = se2.between(odometry, np.roll(odometry, -1, axis=0))
     return {
@@ -187,52 +180,54 @@ def _usable(
     frames: Sequence[Frame],
     runs: Sequence[Dataset],
 ) -> list[int]:
-    """Numbers of the images that can be used; count the others in their runs, name the last."""
-    used, misfits, trouble = [], 0, ''
+    """Return the indices of usable images; count the others in their runs, log the last one."""
+    used, unusable, fault = [], 0, ''
     for number, (image, frame, run) in enumerate(zip(described, frames, runs, strict=True)):
         if isinstance(image.error, DatasetError):
-            reason, trouble = 'broken image', str(image.error)
+            reason, fault = 'broken image', str(image.error)
         elif image.descriptor is None:
-            reason, trouble = 'unusable image', f'{frame.name}: {image.error}'
-            misfits += 1
+            reason, fault = 'unusable image', f'{frame.name}: {image.error}'
+            unusable += 1
         elif missing_cameras(describer, image.descriptor):
-            reason = trouble = 'without an image of each camera'
+            reason = fault = 'without an image of each camera'
         else:
             used.append(number)
             continue
         run.skipped[reason] = run.skipped.get(reason, 0) + 1
-    # where as many images do not fit as do, which of them are meant is for the user to say
-    if len(used) <= misfits or not used:
+    # with as many unusable images as usable ones the user has to decide which ones are meant
+    if len(used) <= unusable or not used:
         raise MapError(
             f'only {len(used)} of {len(frames)} images can be used: check the runs, or the size '
-            f'of the images; the last that cannot: {trouble}'
+            f'of the images; the last unusable one: {fault}'
         )
-    if trouble:
-        LOG.warning('the last image that was left out: %s', trouble)
+    if fault:
+        LOG.warning('the last image that was left out: %s', fault)
     return used
 
 
-def _measured(posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Measure errors and noise of the odometry, at the right time, against reference poses."""
+def _measure_odometry(
+    posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]
+) -> dict[str, Any]:
+    """Measure delay, errors and noise of the odometry against the reference poses."""
     tracks, delays = [], []
     for run in np.unique(posed['run_index']):
         own, dataset = posed['run_index'] == run, datasets[run]
         odometry, poses, stamps_ns = (posed[n][own] for n in ('odometry', 'poses', 'stamps_ns'))
         if fault := run_fault(dataset.name, stamps_ns, odometry, poses):
             LOG.warning('%s', fault)
-        # those of the images may be moved by the odometry itself
+        # use the measured poses: those at images may have been interpolated by the odometry
         fixes = dataset.fixes
         assert fixes is not None
         some = np.s_[:: max(1, len(fixes.stamps_ns) // len(stamps_ns))]
-        delay = measure_delay(dataset.odometry, fixes.stamps_ns[some], fixes.poses[some])
-        if delay is not None and is_late(delay):
+        delay = motion.measure_delay(dataset.odometry, fixes.stamps_ns[some], fixes.poses[some])
+        if delay is not None and motion.is_late(delay):
             side = 'behind' if delay[0] > 0.0 else 'ahead of'
             LOG.warning(_LATE, dataset.name, abs(delay[0]), delay[1], side)
-            odometry = put_right(dataset.odometry, stamps_ns, delay)
+            odometry = motion.put_right(dataset.odometry, stamps_ns, delay)
         tracks.append((odometry, poses))
         delays.append(delay)
-    calibration, noise = measure_odometry(tracks)
-    delayed = replace(calibration, delay=common_delay(delays))
+    calibration, noise = motion.measure_odometry(tracks)
+    delayed = replace(calibration, delay=motion.common_delay(delays))
     return {'calibration': delayed, 'motion_noise': noise}
 
 
@@ -242,8 +237,8 @@ def describe_images(
     what: str,
     thumbnails: bool = False,
 ) -> list[DescribedImage]:
-    """Describe images, or what functions load, in their order; progress is reported as `what`."""
-    # each process unpacks the describer once
+    """Describe images, or images that functions load; progress is reported as `what`."""
+    # pickle the describer here, so that each process unpickles it only once
     work = functools.partial(_describe_all, pickle.dumps(describer), thumbnails)
     return run_batches(what, work, images, 64)
 
@@ -251,10 +246,10 @@ def describe_images(
 def _describe_all(
     packed: bytes, thumbnails: bool, images: Sequence[LoadableImage]
 ) -> list[DescribedImage]:
-    return [_describe(_unpacked(packed), image, thumbnails) for image in images]
+    return [_describe(_unpickled(packed), image, thumbnails) for image in images]
 
 
-_unpacked = functools.lru_cache(1)(pickle.loads)
+_unpickled = functools.lru_cache(1)(pickle.loads)
 
 
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:

@@ -1,13 +1,13 @@
 """
-How the similarity of images falls with the motion between them.
+The law by which the similarity of images decays with the motion between them.
 
 For two images of a run, d metres and a radians apart,
 
-    k~ ~ N(top exp(-u), spread^2),   u = d / length + a / angle;
+    k~ ~ N(top exp(-u), spread^2),   u = d / length + a / angle.
 
-k~ is centred: far apart it is 0. Between walls `length` is about a metre, on open ground several.
-It is the unit of the distances of the filter (`config.sensible_config`), and tells whether the
-odometry agrees with the images (`filter.consecutive`).
+k~ is the centred kernel, 0 for images far apart. `length` is about 1 m between walls and several
+metres on open ground. It is the unit of the filter's distances (`config.sensible_config`), and the
+law shows whether the odometry agrees with the images (`filter.consecutive`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SimilarityDecay:
-    """Parameters of the law above: `length` in metres, `angle` in radians."""
+    """Parameters of the law; `length` in metres, `angle` in radians."""
 
     top: float
     length: float
@@ -36,10 +36,10 @@ class SimilarityDecay:
 
     @classmethod
     def of_map(cls, kernel_map: KernelMap) -> SimilarityDecay | None:
-        """Fit the law to pairs of images of each run; None where there are too few."""
+        """Fit the law to pairs of images of each run; return None if there are too few."""
         pairs, runs = [], np.unique(kernel_map.run_index)
         for run in runs:
-            # stretches of up to 100 images, evenly spread over the run
+            # sections of up to 100 images, evenly spread over the run
             members, most = np.flatnonzero(kernel_map.run_index == run), max(600 // len(runs), 2)
             size = min(100, most, len(members))
             first = np.linspace(0, len(members) - size, max(most // size, 1)).astype(int)
@@ -56,8 +56,8 @@ class SimilarityDecay:
 
     @classmethod
     def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> SimilarityDecay:
-        """Fit the law, with a weak prior, to k~ (m,) at d, a (m,), which all weigh the same."""
-        # takes a node half a second to import
+        """Fit the law to k~ (m,) of pairs at d, a (m,), with equal weights and a weak prior."""
+        # import only here: it takes half a second of the start of a node
         from scipy.optimize import least_squares  # noqa: PLC0415
 
         cells = np.minimum(d / 0.1, 40).astype(int) * 100 + np.minimum(a / 0.1, 15).astype(int)
@@ -84,7 +84,7 @@ class SimilarityDecay:
 def with_sensible_config(
     kernel_map: KernelMap, given: Mapping[str, Any] | None = None
 ) -> KernelMap:
-    """Learn the law of a map; give it the configuration that suits it, but for values given."""
+    """Fit the law of a map and set its filter configuration; `given` values have priority."""
     learnt = replace(kernel_map, decay=SimilarityDecay.of_map(kernel_map))
     suited = sensible_config(learnt.poses, learnt.cameras, learnt.decay_length)
     return replace(learnt, filter_config=replace(suited, **(given or {})))

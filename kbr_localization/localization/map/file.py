@@ -1,11 +1,11 @@
 """
 The map as one HDF5 file: written atomically, checked by one schema, never pickled.
 
-Arrays have the paths and forms of `SCHEMA`; single numbers and texts are attributes of their
-groups. Small arrays are compressed, with a checksum (fletcher32) in every chunk. Arrays of
-`MAPPED_BYTES` and more are contiguous and mapped into memory, so that a page is read when it is
-first used; CRC-32 of their blocks are in the group `checksums`, at the same path. `check_map`
-compares these, and `read_map` does once in the background.
+`SCHEMA` gives path, type, shape and range of the arrays; single numbers and texts are attributes
+of their groups. Small arrays are stored in chunks with a checksum each (fletcher32). Arrays of
+`MAPPED_BYTES` or more are contiguous and mapped into memory, so that pages are read on first use;
+the group `checksums` has the CRC-32 of their blocks, at the same path. `check_map` verifies these
+checksums, and `read_map` does so once in the background.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from h5py import h5d, h5z
 from kbr_localization import __version__
 from kbr_localization.errors import KbrError, MapError, MissingModuleError
 from kbr_localization.files import new_file
-from kbr_localization.localization.calibration import Calibration, MotionNoise, NAMES, SIZE
+from kbr_localization.localization.calibration import Calibration, MotionNoise, SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
@@ -43,14 +43,14 @@ LOG = logging.getLogger(__name__)
 
 FORMAT = 'kbr_localization map'
 FORMAT_VERSION = 2
-"""Of maps of several cameras; maps of one camera have 1, so that older packages read them."""
+"""Version of a map of several cameras; a map of one camera has version 1."""
 MAPPED_BYTES = 1 << 25
-FARTHEST = 1e7
-"""Metres; no building is so large."""
-_IMAGE_KERNEL = 'centred; log odds of the likeliest wrong places'  # that statistics are of
-_MOST_NOISE = (2.0 * FARTHEST) ** 2  # m², of a reference that jumps from end to end
+MAX_COORDINATE = 1e7
+"""Metres, more than any building has."""
+_STATISTICS_METHOD = 'centred; log odds of the likeliest wrong places'
+_MAX_VARIANCE = (2.0 * MAX_COORDINATE) ** 2  # m², if the reference jumps from end to end
 _CHECKSUMS = 'checksums'
-_BLOCK = 1 << 16  # bytes that share a checksum
+_BLOCK = 1 << 16  # bytes per checksum
 _PARTS: dict[str, Any] = {
     'motion_noise': MotionNoise,
     'calibration': Calibration,
@@ -62,23 +62,23 @@ _PARTS: dict[str, Any] = {
 
 class Field(NamedTuple):
     """
-    What an array of a map must be: types or kinds of types, shape, and range of the values.
+    Allowed types or kinds of types, shape and range [low, high] of an array.
 
-    Names in the shape stand for sizes that are equal wherever they occur. `gaps`: NaN is allowed.
+    A name in the shape is a size that is the same in all arrays that have it.
     """
 
     dtypes: str
     shape: tuple[int | str, ...]
     low: float = -1e30
     high: float = 1e30
-    gaps: bool = False
+    allow_nan: bool = False
 
 
 _DECAY = {'top': -1.0, 'length': 1e-6, 'angle': 1e-6, 'spread': 1e-6}
 SCHEMA = {
-    'poses': Field('f8', ('images', 3), -FARTHEST, FARTHEST),
-    'controls': Field('f8', ('images', 3), -FARTHEST, FARTHEST, gaps=True),
-    'next_poses': Field('f8', ('images', 3), -FARTHEST, FARTHEST, gaps=True),
+    'poses': Field('f8', ('images', 3), -MAX_COORDINATE, MAX_COORDINATE),
+    'controls': Field('f8', ('images', 3), -MAX_COORDINATE, MAX_COORDINATE, allow_nan=True),
+    'next_poses': Field('f8', ('images', 3), -MAX_COORDINATE, MAX_COORDINATE, allow_nan=True),
     'stamps_ns': Field('i8', ('images',)),
     'run_index': Field('i u', ('images',), 0),
     'run_names': Field('S', ('names',)),
@@ -96,10 +96,10 @@ SCHEMA = {
     'index/lists': Field('f4', ('lists', 'axes')),
     **{f'statistics/{x}': Field('f8', (), -100.0, 100.0) for x in vars(MapStatistics())},
     **{f'decay/{x}': Field('f8', (), low, 1e6) for x, low in _DECAY.items()},
-    'motion_noise/per_metre': Field('f8', (3,), 0.0, _MOST_NOISE),
-    'motion_noise/per_radian': Field('f8', (3,), 0.0, _MOST_NOISE),
-    'motion_noise/per_metre_aside': Field('f8', (3,), 0.0, _MOST_NOISE),
-    'motion_noise/step': Field('f8', (4,), 0.0, _MOST_NOISE),
+    'motion_noise/per_metre': Field('f8', (3,), 0.0, _MAX_VARIANCE),
+    'motion_noise/per_radian': Field('f8', (3,), 0.0, _MAX_VARIANCE),
+    'motion_noise/per_metre_aside': Field('f8', (3,), 0.0, _MAX_VARIANCE),
+    'motion_noise/step': Field('f8', (4,), 0.0, _MAX_VARIANCE),
     'calibration/values': Field('f8', (SIZE,), -100.0, 100.0),
     'calibration/covariance': Field('f8', (SIZE, SIZE), -100.0, 100.0),
     'calibration/delay': Field('f8', (2,), -100.0, 100.0),
@@ -118,7 +118,7 @@ SCHEMA = {
 
 
 class Thumbnails(Sequence[bytes]):
-    """JPEG files that lie one after the other in `jpeg` (bytes,), with `sizes` (n,)."""
+    """JPEG files of `sizes` (n,), concatenated in `jpeg` (bytes,)."""
 
     def __init__(self, jpeg: np.ndarray, sizes: np.ndarray) -> None:
         self.jpeg, self.sizes = jpeg, sizes
@@ -134,14 +134,14 @@ class Thumbnails(Sequence[bytes]):
 
 def write_map(kernel_map: KernelMap, path: Path) -> None:
     """Write to a temporary file next to `path` and rename it; raises MapError."""
-    values = _values_of(kernel_map)
+    values = _to_values(kernel_map)
     try:
         if path.exists() and not path.is_file():
             raise MapError('expected the name of a file, got a folder or a device')
         _check(values, kernel_map.describer)
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path, sync=True) as part, ThreadPoolExecutor(1) as pool:
-            # HDF5 does not survive an interrupt, which comes to the main thread only
+            # HDF5 cannot be interrupted safely; Ctrl-C interrupts only the main thread
             pool.submit(_write, part, values).result()
     except MapError as error:
         raise MapError(
@@ -152,10 +152,14 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
 
 
 def read_map(path: Path) -> KernelMap:
-    """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
+    """
+    Read and check a map file; raises MapError with the file, the fault and the remedy.
+
+    Checksums of mapped arrays are verified in the background; a fault is logged.
+    """
     kernel_map, mapped, sums = _read(path)
     if mapped:
-        raw = path.open('rb')  # what replaces the file meanwhile is not read
+        raw = path.open('rb')  # the same file, even if it is replaced meanwhile
 
         def verify() -> None:
             with raw:
@@ -168,16 +172,16 @@ def read_map(path: Path) -> KernelMap:
     return kernel_map
 
 
-def check_map(path: Path) -> tuple[int, list[str]]:
-    """Verify all of a map: its number of images, and its large arrays without checksums."""
+def check_map(path: Path) -> int:
+    """Verify a whole map file and return its number of images; raises MapError."""
     kernel_map, mapped, sums = _read(path)
     with path.open('rb') as raw:
         _verify(path, raw.fileno(), mapped, sums)
-    return len(kernel_map), [name for name in mapped if name not in sums]
+    return len(kernel_map)
 
 
-def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Read a map; its mapped arrays, which are not verified, and their checksums, by path."""
+def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, Any]]:
+    """Return a map, its mapped arrays, which are not verified yet, and their checksums."""
     if not path.is_file():
         found = 'is a folder or a device' if path.exists() else 'does not exist'
         raise MapError(f'map {path} {found}: build it with `kbr map build RUN --out {path}`')
@@ -196,14 +200,14 @@ def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.nd
             values = _read_values(file)
         sums = dict(_leaves(values.pop(_CHECKSUMS, {})))
         mapped = {name: array for name, array in _leaves(values) if _is_mapped(array)}
-        return _map_of(values), mapped, sums
+        return _from_values(values), mapped, sums
     except MissingModuleError as error:
         raise MapError(f'map {path}: {error}') from error
     except KbrError as error:
         raise MapError(
             f'map {path} cannot be used: {error}; update kbr_localization or build it again'
         ) from error
-    # a damaged file makes h5py and NumPy raise nearly anything
+    # h5py and NumPy raise exceptions of many types for a damaged file
     except Exception as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MapError(
@@ -211,15 +215,15 @@ def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, np.nd
         ) from error
 
 
-def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
-    """Return what a file keeps of a map: arrays, texts and numbers by their names in groups."""
+def _to_values(kernel_map: KernelMap) -> dict[str, Any]:
+    """Return the arrays, texts and numbers of a map in nested groups."""
     values: dict[str, Any] = {
         'format': FORMAT,
         'format_version': FORMAT_VERSION if kernel_map.cameras else 1,
         'package_version': __version__,
         'created': datetime.datetime.now(datetime.timezone.utc).isoformat(),
         'image_shape': kernel_map.image_shape,
-        # names of folders may be no text
+        # a name of a folder may not be valid UTF-8
         'run_names': np.array([n.encode(errors='surrogateescape') for n in kernel_map.run_names]),
         **{name: getattr(kernel_map, name) for name in PER_IMAGE},
         'describer': kernel_map.describer.state(),
@@ -230,7 +234,7 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
         if (part := getattr(kernel_map, name)) is not None:
             values[name] = dict(vars(part))
     if kernel_map.statistics is not None:
-        values['statistics']['image_kernel'] = _IMAGE_KERNEL
+        values['statistics']['image_kernel'] = _STATISTICS_METHOD
     if kernel_map.is_large:
         values['index'] = kernel_map.search_index.arrays
         values['means'] = kernel_map.centring.means
@@ -243,21 +247,15 @@ def _values_of(kernel_map: KernelMap) -> dict[str, Any]:
     return values
 
 
-def _map_of(values: dict[str, Any]) -> KernelMap:
+def _from_values(values: dict[str, Any]) -> KernelMap:
     describer = describer_from_state(values['describer'])
-    record = values.get('mapping', {})
-    if np.shape(record.get('parameters'))[1:] == (SIZE - 1,):
-        # of a version without the lateral scale
-        at = NAMES.index('lateral_scale')
-        record['parameters'] = np.insert(record['parameters'], at, 0.0, axis=1)
     _check(values, describer)
     statistics, config = values.get('statistics', {}), values['filter']
-    # those of another version are measured again
-    same_kernel = statistics.pop('image_kernel', '') == _IMAGE_KERNEL
-    if statistics and not (same_kernel and statistics.keys() == vars(MapStatistics()).keys()):
+    # drop statistics of another version: they are measured again
+    same_method = statistics.pop('image_kernel', '') == _STATISTICS_METHOD
+    if statistics and not (same_method and statistics.keys() == vars(MapStatistics()).keys()):
         del values['statistics']
-        config.pop('delta', None)  # its meaning differs between versions
-    # a parameter that another version has is left out; a new one takes its default
+    # ignore parameters that only another version has; new ones take their defaults
     known = {field.name for field in dataclasses.fields(KbrConfig)} & config.keys()
     index, thumbnails = values.get('index'), values.get('thumbnails')
     return KernelMap(
@@ -275,7 +273,7 @@ def _map_of(values: dict[str, Any]) -> KernelMap:
 
 
 def _leaves(values: Mapping[str, Any], group: str = '') -> Iterator[tuple[str, Any]]:
-    """Give arrays, texts and numbers in nested groups, with their paths."""
+    """Yield path and value of all arrays, texts and numbers in nested groups."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f'{group}{name}/')
@@ -284,7 +282,7 @@ def _leaves(values: Mapping[str, Any], group: str = '') -> Iterator[tuple[str, A
 
 
 def _check(values: Mapping[str, Any], describer: Describer) -> None:
-    """Raise MapError unless what `SCHEMA` knows is as it says, and parts fit each other."""
+    """Raise MapError unless all values fit `SCHEMA` and each other."""
     of = {path: value for path, value in _leaves(values) if value is not None}
     sizes = {'images': len(of['poses']), 'entries': describer.size}
     for path in SCHEMA:
@@ -297,7 +295,7 @@ def _check(values: Mapping[str, Any], describer: Describer) -> None:
     if of['run_index'].max(initial=-1) >= sizes['names']:
         raise MapError(f'run_index has values beyond the {sizes["names"]} run names')
     if of.get('thumbnails/sizes', np.zeros(0)).sum(dtype=np.float64) != sizes.get('bytes', 0):
-        raise MapError(f'thumbnails have {sizes.get("bytes", 0)} bytes, not those of their sizes')
+        raise MapError(f'thumbnails have {sizes.get("bytes", 0)} bytes: not the sum of the sizes')
     if np.max(of.get('mapping/closures', 0), initial=0) >= sizes['images']:
         raise MapError(f'mapping/closures names images beyond the {sizes["images"]} of the map')
     variances = np.diagonal(of.get('mapping/covariances', np.eye(3)), axis1=-2, axis2=-1)
@@ -312,7 +310,7 @@ def _check(values: Mapping[str, Any], describer: Describer) -> None:
 
 
 def _check_array(path: str, array: np.ndarray, sizes: dict[str, int]) -> None:
-    """Raise MapError unless an array is as `SCHEMA` says; the first one of a size defines it."""
+    """Raise MapError unless an array fits `SCHEMA`; add named sizes that are new to `sizes`."""
     dtypes, shape = SCHEMA[path].dtypes, SCHEMA[path].shape
     for side, length in zip(shape, array.shape, strict=False):
         if isinstance(side, str):
@@ -332,8 +330,8 @@ def _check_range(path: str, array: np.ndarray) -> None:
     field = SCHEMA.get(path)
     if field is None or array.dtype.kind not in 'iuf':
         return
-    known = array[~np.isnan(array)] if field.gaps else array
-    # a comparison with NaN is false
+    known = array[~np.isnan(array)] if field.allow_nan else array
+    # written so that NaN fails: a comparison with NaN is false
     if known.size and not (known.min() >= field.low and known.max() <= field.high):
         allowed = f'[{field.low:g}, {field.high:g}]'
         raise MapError(f'{path} has values that are not finite or not in {allowed}')
@@ -344,20 +342,19 @@ def _is_mapped(value: Any) -> bool:
 
 
 def _verify(
-    file: Path, raw: int, mapped: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]
+    file: Path, raw: int, mapped: Mapping[str, np.ndarray], sums: Mapping[str, Any]
 ) -> None:
-    """Compare mapped arrays, read through `raw`, with their checksums and ranges."""
-    # not through the mapping: a file that is cut off under it ends the process
+    """Compare mapped arrays, read through the descriptor `raw`, with checksums and ranges."""
+    # reading a mapped page of a file that was truncated would kill the process: use pread
     for path, array in mapped.items():
         assert isinstance(array.base, np.memmap)
-        expected = dict(enumerate(sums[path].flat)) if path in sums else None
+        expected = dict(enumerate(np.ravel(sums.get(path, ()))))
         for number, start in enumerate(range(0, array.nbytes, _BLOCK)):
             size = min(_BLOCK, array.nbytes - start)
             block = os.pread(raw, size, array.base.offset + start)
-            as_written = expected is None or expected.get(number) == zlib.crc32(block)
-            if len(block) < size or not as_written:
+            if len(block) < size or expected.get(number) != zlib.crc32(block):
                 raise MapError(
-                    f'map {file}: {path} is damaged, its bytes are not those that were written: '
+                    f'map {file}: {path} is damaged, its bytes do not match their checksums: '
                     'copy or build it again'
                 )
             _check_range(path, np.frombuffer(block, array.dtype))
@@ -369,7 +366,7 @@ def _read_values(group: h5py.Group, depth: int = 0) -> dict[str, Any]:
     values: dict[str, Any] = {name: _plain(value) for name, value in group.attrs.items()}
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise MapError(f'{name} is a link to another place: a map holds all it has')
+            raise MapError(f'{name} is a link to another place: a map must not have links')
         item = group[name]
         if isinstance(item, h5py.Group):
             values[name] = _read_values(item, depth + 1)
@@ -385,9 +382,9 @@ def _plain(value: Any) -> Any:
 
 def _read_array(dataset: h5py.Dataset) -> np.ndarray:
     name, plan = dataset.name[1:], dataset.id.get_create_plist()
-    # check this first: to ask a virtual array for its shape opens its sources
+    # check this first: asking a virtual array for its shape opens its sources
     if plan.get_external_count() > 0 or plan.get_layout() == h5d.VIRTUAL:
-        raise MapError(f'{name} takes its numbers from another file: a map holds all it has')
+        raise MapError(f'{name} takes its numbers from another file: a map must be one file')
     filters = {plan.get_filter(index)[0] for index in range(plan.get_nfilters())}
     allowed = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
     if not filters <= allowed or dataset.dtype.kind not in 'iufSb':
@@ -400,18 +397,17 @@ def _read_array(dataset: h5py.Dataset) -> np.ndarray:
 
 
 def _write(part: Path, values: Mapping[str, Any]) -> None:
-    """Write a new HDF5 file; raises OSError where there is no room for it."""
+    """Write a new HDF5 file; raises OSError if the disk is full."""
     leaves = {path: value for path, value in _leaves(values) if value is not None}
     arrays = {p: v for p, v in leaves.items() if isinstance(v, np.ndarray) and v.ndim > 0}
-    # HDF5 has checksums of its structures from 1.10 on: without them a single wrong byte can make
-    # it read forever
+    # from format 1.10 on HDF5 has checksums of its structures: without them one wrong byte can
+    # make it read forever
     version, empty = ('v110', 'v110'), io.BytesIO()
     h5py.File(empty, 'w', libver=version).close()
     with part.open('w+b') as raw:
         raw.write(empty.getvalue())
         raw.flush()
-        # HDF5 does not survive a full disk: take all that it can need before it writes, which is
-        # more than the arrays where they are in chunks
+        # HDF5 crashes on a full disk: reserve all bytes first; chunks need more than their arrays
         sizes = [array.nbytes for array in arrays.values()]
         needed = (1 << 20) + sum(size if size >= MAPPED_BYTES else 2 * size for size in sizes)
         os.posix_fallocate(raw.fileno(), 0, needed)
@@ -421,7 +417,7 @@ def _write(part: Path, values: Mapping[str, Any]) -> None:
                 if path in arrays:
                     _write_array(file, path, value)
                 else:
-                    # a text of fixed length: HDF5 has no checksum of one of variable length
+                    # use texts of fixed length: HDF5 has no checksum of variable ones
                     text = np.bytes_(value.encode()) if isinstance(value, str) else value
                     file.require_group(f'/{group}').attrs[name] = text
 

@@ -1,4 +1,4 @@
-"""Images that join a finished map, added while a robot localizes on it, and their file."""
+"""Images that are added to a map while a robot localizes on it, and the file with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from kbr_localization.vision.preparation import resize_to_width, select_evenly
 import numpy as np
 
 GROWN_RUN = 'added while localizing'
-"""Name of the run that the added images belong to."""
+"""Name of the run of the added images."""
 THUMBNAIL_WIDTH = 160
 MAX_IMAGES_TO_GROW = 10_000
-"""Images; every added one copies the map, and a large one lies in its file, not in memory."""
+"""Every added image copies the map; a larger map is not in memory but mapped from its file."""
 
 
 @dataclass(frozen=True)
 class NewImage:
-    """An image for the map: stamp, pose (3,) in the map frame, descriptor (d,), JPEG file."""
+    """An image to add: stamp, pose (3,) in the map frame, descriptor (d,), JPEG file."""
 
     stamp_ns: int
     pose: FloatArray
@@ -31,13 +31,13 @@ class NewImage:
 
 
 def make_thumbnail(image: np.ndarray) -> bytes:
-    """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
+    """Make a small JPEG file of an image (h, w) or (h, w, 3)."""
     return bytes(cv2.imencode('.jpg', resize_to_width(side_by_side(image), THUMBNAIL_WIDTH))[1])
 
 
 def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     """
-    Return the map with more images, described by its describer, as a run called `GROWN_RUN`.
+    Append images to a map as a run called `GROWN_RUN`.
 
     Poses, descriptors and parameters of the map's images do not change. The controls of the added
     images are NaN, because they are not consecutive images of a drive. Their covariances are those
@@ -69,36 +69,40 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
 
 
 def added_images(kernel_map: KernelMap) -> np.ndarray:
-    """Which images (n,) of a map were added while localizing."""
+    """Return a mask (n,) of the images that were added while localizing."""
     return np.asarray(np.isin(kernel_map.run_names, GROWN_RUN)[kernel_map.run_index])
 
 
 def grown_path(path: Path) -> Path:
-    """Return the file next to a map that has the images added to it as well."""
+    """Return the default path of a map with its added images, next to the map."""
     return path.with_name(f'{path.stem}_grown.h5')
 
 
 def with_settings_of(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
     """
-    Return a map that was grown from `base` with the parameters that `base` has now.
+    Return `kernel_map`, which was grown from `base`, with the present settings of `base`.
 
-    Raises MapError unless it is `base` with more images at its end. A run that is described again
-    gives the same poses and other descriptors: a few are compared.
+    Raises MapError unless it is `base` with more images at its end. Some descriptors are compared
+    as well, because a map that is built again may have the same poses and other descriptors.
     """
     n, rows = len(base), select_evenly(np.arange(len(base)), 50)
     same = len(kernel_map) >= n and np.array_equal(kernel_map.poses[:n], base.poses)
     if not same or not np.array_equal(kernel_map.descriptors[rows], base.descriptors[rows]):
         raise MapError(
-            'the added images are not those of this map, which was built anew: delete the file '
-            'that has them, or use the map that they were added to'
+            'the added images are not those of this map, which was built again: delete the file '
+            'with them, or use the map that they were added to'
         )
-    # the map may have been tuned, or measured, since it grew
+    # the base may have been tuned or measured since the map grew
     of_growth = (*PER_IMAGE, 'run_names', 'thumbnails', 'index', 'means', 'mapping')
     return replace(base, **{name: getattr(kernel_map, name) for name in of_growth})
 
 
 class GrownFile:
-    """The file of a map with images added to it; make it before the file is read."""
+    """
+    The file of a map with added images, which only one process may write.
+
+    Construct it before reading the file, so that changes by other processes are noticed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,10 +111,10 @@ class GrownFile:
 
     def claim(self) -> None:
         """
-        Keep other processes from adding to it until `release`, or until this one ends.
+        Lock the file until `release` or the end of this process.
 
-        Where the folder cannot be written nothing is claimed; `write` says so. Raises MapError
-        when another process has claimed it, or has changed it since it was read.
+        If the folder is not writable there is no lock, and `write` fails later. Raises MapError
+        if another process has locked the file, or has changed it since it was read.
         """
         if self._lock is None:
             try:
@@ -123,7 +127,7 @@ class GrownFile:
                 ) from error
             except OSError:
                 pass
-        # a file that was deleted has nothing to lose
+        # a file that was deleted may be written again
         if _state(self.path) not in (None, self._seen):
             self.release()
             raise MapError(
@@ -132,20 +136,19 @@ class GrownFile:
             )
 
     def write(self, kernel_map: KernelMap) -> None:
-        """Write the map; raises MapError as `claim`, and when the file cannot be written."""
+        """Lock and write the file; raises MapError as `claim`, and if it cannot be written."""
         self.claim()
         kernel_map.save(self.path)
         self._seen = _state(self.path)
 
     def release(self) -> None:
-        """Let other processes add to it."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """Tell one content of a file from another; None: there is no file."""
+    """Return what changes with the content of a file; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

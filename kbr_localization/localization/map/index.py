@@ -1,11 +1,11 @@
 """
 Approximate search for the most similar map images: small sketches in an inverted file.
 
-The sketch of a descriptor is the projection of its square-rooted, normalised counts (the Hellinger
-map: the Euclidean distance of square roots of histograms is their Hellinger distance, which bounds
-the histogram intersection from both sides) on the leading principal axes of the map, rounded to a
-byte per axis. Sketches are kept sorted by the nearest of about sqrt(n) k-means centres; a search
-reads the lists of the nearest centres. It only proposes: the kernel of what it proposes is then
+The sketch of a descriptor is the projection of its square-rooted, normalised counts on the leading
+principal axes of the map, rounded to a byte per axis. (The Euclidean distance of square roots of
+histograms is their Hellinger distance, which bounds the histogram intersection from both sides.)
+Sketches are sorted by the nearest of about sqrt(n) k-means centres, one list for each; a search
+reads the lists of the nearest centres. It only proposes candidates, whose kernel values are then
 computed exactly from the descriptors.
 """
 
@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 Indices = NDArray[np.intp]
-_BLOCK = 8192  # rows that are handled at a time
-_PROBED = 8192  # sketches that a quick search reads
+_BATCH = 8192  # rows computed at a time
+_QUICK = 8192  # sketches that a quick search reads
 _NAMES = ('centre', 'axes', 'scale', 'codes', 'order', 'starts', 'lists')
 
 
 class SketchIndex:
     """
-    Sketches of the descriptors of a map, for proposals of similar images.
+    Sketches of the descriptors of a map, which propose similar images.
 
-    `centre`: (d,), `axes`: (d, k), `scale`: (1,) float32 of a unit of the codes. `codes`: (n, k)
-    int8, list after list; `order`: (n,) the index of the image that each belongs to. `starts`:
-    (l + 1,) where the lists begin, `lists`: (l, k) float32 their centres in units of the codes.
-    Raises MapError for arrays that do not fit each other.
+    `centre`: (d,), `axes`: (d, k), `scale`: (1,) float32, one unit of the codes. `codes`: (n, k)
+    int8 sketches, list after list; `order`: (n,) the image of each. `starts`: (l + 1,) where the
+    lists begin, `lists`: (l, k) float32 their centres in units of the codes. Raises MapError for
+    arrays that do not fit each other.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -44,14 +44,14 @@ class SketchIndex:
         n = len(self.codes)
         ends = len(self.starts) == len(self.lists) + 1 and [*self.starts[[0, -1]]] == [0, n]
         if not ends or np.any(np.diff(self.starts) < 0) or self.order.max() >= n:
-            raise MapError(f'the index of {n} images is at odds with itself: build the map again')
+            raise MapError(f'the index of {n} images is inconsistent: build the map again')
         self._list_squares = _squares(self.lists)
 
     @classmethod
     def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
-        """Learn axes and lists from descriptors (n, d), read block by block, and sketch all."""
+        """Learn axes and lists from descriptors (n, d), which may be mapped, and sketch all."""
         n = len(descriptors)
-        with one_thread():  # several wait for each other on a machine that is busy
+        with one_thread():  # on a busy machine several threads wait for each other
             learnt = _principal_axes(_features(descriptors[_sample(n, 2048, rng)]))
         codes = _codes(descriptors, learnt)
         some = np.unique(codes[_sample(n, 32768, rng)], axis=0).astype(np.float32)
@@ -63,9 +63,9 @@ class SketchIndex:
     def _sorted(
         cls, learnt: Mapping[str, np.ndarray], codes: NDArray[np.int8], images: Indices
     ) -> SketchIndex:
-        """Put sketches (n, k) of images (n,) into the lists."""
+        """Sort sketches (n, k) of images (n,) into the lists."""
         lists = learnt['lists']
-        parts = batches(codes, _BLOCK)
+        parts = batches(codes, _BATCH)
         member = np.concatenate([nearest_words(p.astype(np.float32), lists) for p in parts])
         order = np.argsort(member, kind='stable')
         starts = np.searchsorted(member[order], np.arange(len(lists) + 1)).astype(np.int64)
@@ -73,7 +73,7 @@ class SketchIndex:
         return cls({**learnt, 'codes': codes[order], 'order': order32, 'starts': starts})
 
     def extended(self, descriptors: np.ndarray) -> SketchIndex:
-        """Return the index with the images of descriptors (m, d) after those that it has."""
+        """Return the index with descriptors (m, d) of images at the end of the map."""
         codes = np.concatenate([self.codes, _codes(descriptors, self.arrays)])
         new = np.arange(len(self), len(codes))
         return self._sorted(self.arrays, codes, np.concatenate([self.order, new]))
@@ -85,12 +85,12 @@ class SketchIndex:
         """
         Propose the `count` images most similar to a descriptor (d,), in no order.
 
-        A quick search reads the sketches of the nearest lists, about `_PROBED`, whatever the size
-        of the map; a thorough one reads all.
+        A quick search reads about `_QUICK` sketches of the nearest lists, for a map of any size; a
+        `thorough` one reads all.
         """
         query = _projected(descriptor[np.newaxis], self.arrays)[0]
-        rows = np.arange(len(self)) if thorough else self._rows_near(query)
-        parts = batches(rows, _BLOCK)
+        rows = np.arange(len(self)) if thorough else self._nearest_lists(query)
+        parts = batches(rows, _BATCH)
         products = [self.codes[part].astype(np.float32) @ query for part in parts]
         closeness = 2.0 * np.concatenate(products) - self._code_squares[rows]
         if len(rows) > count:
@@ -99,13 +99,14 @@ class SketchIndex:
 
     @functools.cached_property
     def _code_squares(self) -> Float32Array:
-        parts = batches(self.codes, _BLOCK)
+        parts = batches(self.codes, _BATCH)
         return np.concatenate([_squares(part.astype(np.float32)) for part in parts])
 
-    def _rows_near(self, query: Float32Array) -> Indices:
+    def _nearest_lists(self, query: Float32Array) -> Indices:
+        """Return the rows (m,) of the lists nearest to a sketch (k,)."""
         nearest = np.argsort(self._list_squares - 2.0 * (self.lists @ query))
         read = np.cumsum(np.diff(self.starts)[nearest])
-        enough = int(np.searchsorted(read, min(_PROBED, len(self)))) + 1
+        enough = int(np.searchsorted(read, min(_QUICK, len(self)))) + 1
         lists = np.sort(nearest[:enough])
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in lists])
 
@@ -119,7 +120,7 @@ def _sample(n: int, size: int, rng: np.random.Generator) -> Indices:
 
 
 def _features(descriptors: np.ndarray) -> Float32Array:
-    """Square roots of the fractions of counts (m, d); vectors of other kinds are left alone."""
+    """Return square roots of the fractions of counts (m, d); keep vectors of other types."""
     if descriptors.dtype.kind != 'u':
         return np.asarray(descriptors, dtype=np.float32)
     totals = np.maximum(descriptors.sum(axis=1, dtype=np.float32), 1.0)
@@ -129,7 +130,7 @@ def _features(descriptors: np.ndarray) -> Float32Array:
 
 
 def _principal_axes(features: Float32Array) -> dict[str, np.ndarray]:
-    """Centre (d,), leading axes (d, k) and the unit (1,) of their codes, of a sample (m, d)."""
+    """Return centre (d,), leading axes (d, k) and unit of the codes (1,) of features (m, d)."""
     centre = features.mean(axis=0)
     centred = features - centre
     count = min(64, *centred.shape)
@@ -137,7 +138,7 @@ def _principal_axes(features: Float32Array) -> dict[str, np.ndarray]:
     basis = np.random.default_rng(0).standard_normal((len(centred), count + 16), dtype=np.float32)
     basis = centred @ np.linalg.qr(centred.T @ basis)[0]
     projected = np.linalg.qr(basis)[0].T @ centred
-    # its right singular vectors, by way of the small side
+    # right singular vectors, from the eigenvectors of the smaller Gram matrix
     leading = np.linalg.eigh(projected @ projected.T)[1][:, ::-1][:, :count]
     axes = projected.T @ leading
     axes = np.ascontiguousarray(axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-12))
@@ -146,8 +147,8 @@ def _principal_axes(features: Float32Array) -> dict[str, np.ndarray]:
 
 
 def _codes(descriptors: np.ndarray, learnt: Mapping[str, np.ndarray]) -> NDArray[np.int8]:
-    """Sketches (m, k) of descriptors (m, d)."""
-    parts = (np.rint(_projected(part, learnt)) for part in batches(descriptors, _BLOCK))
+    """Return sketches (m, k) of descriptors (m, d)."""
+    parts = (np.rint(_projected(part, learnt)) for part in batches(descriptors, _BATCH))
     return np.concatenate([np.clip(part, -127, 127).astype(np.int8) for part in parts])
 
 

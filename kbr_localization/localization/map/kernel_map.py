@@ -1,4 +1,4 @@
-"""The position-image map: what a localizer knows of a building."""
+"""The map of a building: poses, image descriptors, and what was learnt from its runs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 2048
-"""Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
+"""Images up to which the whole kernel vector is computed; a larger map is searched by an index."""
 PER_IMAGE = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'descriptors')
-"""Arrays of a map that have a row for each image."""
+"""Arrays of a map with a row per image."""
 _PER_CLOSURE = ('closures', 'chain', 'relative', 'misses', 'score', 'kept')
 
 
 @dataclass(frozen=True)
 class MapStatistics:
     """
-    Learnt when a map is built (`filter.wrong_places`), in nats.
+    Statistics of wrong places in nats, measured when a map is built (`filter.wrong_places`).
 
-    `evidence_limit`: the highest log odds of a wrong place in drives of halves of the map.
-    `typical_log_likelihood`: mean log likelihood of images at wrong places.
-    `reference_log_likelihood`: k, with which images of the likeliest are no evidence. The defaults
-    are about the medians of maps of 100 images of rendered offices.
+    `evidence_limit`: the highest log odds of a wrong place when half of the map is driven on the
+    other half. `typical_log_likelihood`: mean log likelihood of images at wrong places.
+    `reference_log_likelihood`: k, with which images are no evidence for the likeliest wrong
+    places. The defaults are about the medians of maps of 100 images of rendered offices.
     """
 
     evidence_limit: float = 0.8
@@ -48,16 +48,16 @@ class MapStatistics:
 @dataclass(frozen=True)
 class MappingRecord:
     """
-    Odometry, loop closures and covariances of the images of a map.
+    Odometry, loop closures and covariances of a map that was built from odometry.
 
     `odometry`: (n, 3) poses by the odometry of each run. `covariances`: (n, 3, 3) of the map's
-    poses, zero where they were known. `parameters`: (runs, 7) errors of the odometry (see
-    `calibration`). `closures`: (m, 2) images of one place, in chains numbered by
-    `chain` (m,); `relative`: (m, 3) measured pose of the first image in the frame of the second;
-    `misses`: (m, 3) its difference from the poses of the map; `score`: (m,); `kept`: (m,) 1 where
-    it was used, 0 where it contradicts others. `point`: (3,) pose, in the frame of the camera, of
-    the point whose poses these are. `aligned`: whether the map frame was given, by `kbr map align`
-    or by a map of known poses; False: the frame of the first image; None: unknown.
+    poses, zero for known poses. `parameters`: (runs, 7) errors of the odometry (see
+    `calibration`). `closures`: (m, 2) pairs of images of one place, in chains numbered by `chain`
+    (m,); `relative`: (m, 3) measured pose of the first image in the frame of the second;
+    `misses`: (m, 3) its difference from the poses of the map; `score`: (m,); `kept`: (m,) 1 if it
+    was used, 0 if it contradicts others. `point`: (3,) pose, in the frame of the camera, of the
+    point that the map's poses are poses of. `aligned`: True if `kbr map align` or known poses
+    define the map frame; False if it is the frame of the first image.
     """
 
     odometry: FloatArray
@@ -70,15 +70,15 @@ class MappingRecord:
     score: FloatArray = field(default_factory=lambda: np.zeros(0))
     kept: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     point: FloatArray = field(default_factory=lambda: np.zeros(3))
-    aligned: bool | None = None
+    aligned: bool = False
 
     @property
     def deviation_m(self) -> float:
-        """Root mean square of the standard deviations of the positions, in metres."""
+        """Root mean square of the standard deviations of the positions, metres."""
         return float(np.mean(self.covariances[:, 0, 0] + self.covariances[:, 1, 1]) ** 0.5)
 
     def subset(self, indices: np.ndarray) -> MappingRecord:
-        """Return the record of images (k,), with the closures between them."""
+        """Return the record of some images (k,) and the closures between them."""
         place = np.full(len(self.odometry), -1)
         place[indices] = np.arange(len(indices))
         inside = np.all(place[self.closures] >= 0, axis=1)
@@ -91,7 +91,7 @@ class MappingRecord:
         return replace(found, closures=place[found.closures])
 
     def moved(self, motion: FloatArray, scale: float = 1.0) -> MappingRecord:
-        """Return the record after a motion (3,) of the whole map, its metres scaled."""
+        """Return the record of a map whose positions are scaled, then moved by `motion` (3,)."""
         metres = np.array([scale, scale, 1.0])
         turn = se2.rotation(motion[2]) * metres
         return replace(
@@ -106,7 +106,11 @@ class MappingRecord:
     def extended(
         self, odometry: FloatArray, covariances: FloatArray, more: MappingRecord | None = None
     ) -> MappingRecord:
-        """Return the record with k more images, (k, 3) and (k, 3, 3), and closures of another."""
+        """
+        Return the record with k more images at its end.
+
+        `odometry`: (k, 3), `covariances`: (k, 3, 3). `more`: closures and parameters to add.
+        """
         whole: dict[str, Any] = {
             'odometry': np.concatenate([self.odometry, odometry]),
             'covariances': np.concatenate([self.covariances, covariances]),
@@ -121,19 +125,17 @@ class MappingRecord:
 @dataclass(frozen=True)
 class KernelMap:
     """
-    Poses and image descriptors (X_i, Y_i), i = 1..n, with everything needed to use them.
+    Poses and image descriptors (X_i, Y_i), i = 1..n, and all that a localizer needs with them.
 
     `poses`: (n, 3) in the map frame. `descriptors`: (n, d) of the describer. `stamps_ns`: (n,).
     `run_index`: (n,) into `run_names`. `image_shape`: (height, width) of the images. `controls`:
     (n, 3) odometry increment from each image to the next one of its run, `next_poses`: (n, 3) the
-    pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
+    pose of that image; both NaN at the end of a run. `thumbnails`: n JPEG files, or empty.
     `baselines`: tuned parameters of other methods by method and name (see `methods.registry`).
-    `index`: of the descriptors, for search in a large map; made when it is needed first.
-    `means`: (n,) of the image kernel of each image and the map, of a large one (`centring`).
-    `statistics`: what the map says of itself (`filter.wrong_places`, which measures them).
-    `decay`: how the similarity of its images falls with distance, None if not known.
-    `calibration`: systematic errors of the odometry of the runs.
-    `mapping`: where the poses come from odometry and closures, with their covariances.
+    `index`, `means`: stored search index and kernel means (n,) of a large map (see `Centring`).
+    `statistics`: see `MapStatistics`; None if not measured. `decay`: None if not known.
+    `calibration`: systematic errors of the odometry of the runs. `mapping`: record of a map that
+    was built from odometry.
     """
 
     poses: FloatArray
@@ -168,25 +170,25 @@ class KernelMap:
 
     @property
     def cameras(self) -> tuple[str, ...]:
-        """Names of the cameras of a map of several, empty for a map of one."""
+        """Names of the cameras; empty for a map of one camera."""
         return self.describer.cameras
 
     @property
     def decay_length(self) -> float:
-        """Metres in which the similarity of images falls by e, 0 where that is not known."""
+        """Metres over which the similarity of images falls by e; 0 if not known."""
         return self.decay.length if self.decay else 0.0
 
     def per_camera(self, values: FloatArray) -> FloatArray:
-        """Return the mean of the cameras' kernels, of whose product values of any shape are."""
+        """Return the geometric mean of the cameras' kernels from values of their product."""
         return np.asarray(values ** (1.0 / max(1, len(self.cameras))))
 
     @property
-    def aligned(self) -> bool | None:
-        """Whether the frame was given; False: the frame of the first image; None: unknown."""
+    def aligned(self) -> bool:
+        """Whether known poses define the map frame; else it is the frame of the first image."""
         return True if self.mapping is None else self.mapping.aligned
 
     def subset(self, indices: np.ndarray) -> KernelMap:
-        """Map of some of the images; indices (m,) into 0..n-1."""
+        """Return the map of some images, by indices (m,)."""
         return replace(
             self,
             **{name: getattr(self, name)[indices] for name in PER_IMAGE},
@@ -198,7 +200,7 @@ class KernelMap:
         )
 
     def on_row_numbers(self, dtype: type[np.floating[Any]]) -> KernelMap:
-        """Return the map with images that are known by their Gram matrix alone, of a type."""
+        """Replace the descriptors by row numbers of their Gram matrix, which has type `dtype`."""
         descriptors = self.descriptors[:]
         rows = [self.describer.cross_gram(part, descriptors) for part in batches(descriptors, 64)]
         describer = GramDescriber(np.concatenate(rows, dtype=dtype))
@@ -206,8 +208,7 @@ class KernelMap:
         return replace(self, descriptors=numbers, describer=describer, thumbnails=())
 
     def appended(self, more: KernelMap) -> KernelMap:
-        """Return the map with the images of one run, by the same describer, at its end."""
-        # an earlier version gave two runs one name
+        """Append the images of one run, which have the same describer."""
         names = (*self.run_names, *(n for n in more.run_names if n not in self.run_names))
         rows: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in PER_IMAGE
@@ -218,12 +219,11 @@ class KernelMap:
 
     @functools.cached_property
     def centring(self) -> Centring:
-        """Return what centres the image kernel by the mean of the map's images."""
         return Centring(self.describer, self.descriptors, self.means)
 
     @functools.cached_property
     def similarities(self) -> Comparer:
-        """Kernel values (n,), not centred, of the map's images and a descriptor (d,)."""
+        """Function from a descriptor (d,) to its kernel values (n,), which are not centred."""
         if self.is_large:
             return functools.partial(kernel_vectors, self.describer, self.descriptors)
         return self.describer.comparer(self.descriptors)
@@ -232,34 +232,33 @@ class KernelMap:
         self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None
     ) -> Similarity:
         """
-        Compare a descriptor (d,) with the map's images, at a cost that does not grow with them.
+        Compare a descriptor (d,) with the map's images.
 
-        Up to `EXACT_IMAGES` all of the kernel vector is computed. `thorough`: search all of the
-        map for candidates, for a start without a belief. `nearby`: (m,) increasing indices of
-        images that are going to be asked for.
+        Up to `EXACT_IMAGES` images the whole kernel vector is computed; the cost does not grow
+        further with the map. `thorough`: search the whole map for candidates, for a start without
+        a belief. `nearby`: (m,) increasing indices of images whose values will be needed.
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
             return Similarity.from_vector(self.similarities(descriptor), missing)
-        # a few find a robot that was carried; a start without a belief takes many
+        # a few candidates find a robot that was carried; a global start needs many
         candidates = self.search_index.candidates(descriptor, 2048 if thorough else 64, thorough)
 
         def compute(indices: np.ndarray) -> FloatArray:
-            rows = self.descriptors[indices]
-            return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
+            return kernel_vectors(self.describer, self.descriptors[indices], descriptor)
 
-        given = self.centring.references, self.centring.reference_values(descriptor)
-        return Similarity(len(self), given, compute, np.sort(candidates), nearby, missing)
+        initial = self.centring.references, self.centring.reference_values(descriptor)
+        return Similarity(len(self), initial, compute, np.sort(candidates), nearby, missing)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
-        """Find the image most similar to a descriptor (d,): its index and its kernel value."""
+        """Return index and kernel value of the image most similar to a descriptor (d,)."""
         similarity = self.compare(descriptor)
         values = similarity.values_at(similarity.candidates)
         best = int(np.argmax(values))
         return int(similarity.candidates[best]), float(values[best])
 
     def uncertainty_at(self, poses: FloatArray) -> FloatArray:
-        """Covariances (..., 3, 3) of the map's poses where poses are; zero for known ones."""
+        """Covariances (..., 3, 3) of the map's nearest poses to `poses` (..., 3)."""
         if self.mapping is None:
             return np.zeros((*poses.shape, 3))
         return np.asarray(self.mapping.covariances[self._places.query(poses[..., :2])[1]])
@@ -270,12 +269,11 @@ class KernelMap:
 
     @functools.cached_property
     def is_large(self) -> bool:
-        """Whether images are found through the index."""
+        """Whether the map is searched by its index."""
         return len(self) > EXACT_IMAGES and self.descriptors.shape[1] > 1
 
     @functools.cached_property
     def search_index(self) -> SketchIndex:
-        """Return the index: the map file's own, or a new one."""
         return self.index or SketchIndex.fit(self.descriptors, np.random.default_rng(0))
 
     def save(self, path: Path | str) -> None:
@@ -286,7 +284,7 @@ class KernelMap:
 
     @staticmethod
     def load(path: Path | str) -> KernelMap:
-        """Read a map; raises MapError that says what is wrong with the file and what to do."""
+        """Read a map; raises MapError with the fault of the file and the remedy."""
         from kbr_localization.localization.map.file import read_map  # noqa: PLC0415
 
         return read_map(Path(path))

@@ -1,4 +1,4 @@
-"""Which images to keep so that they cover a map, and what is lost without the others."""
+"""Choose images that cover a map, and measure the loss without the others."""
 
 from typing import NamedTuple
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
-MAX_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
+MAX_DISTANCES = 2e9  # computed by the farthest-point choice; beyond, a grid is used instead
 
 
 class PruningLoss(NamedTuple):
-    """Largest and median distance in metres, a turn by its chord, of dropped images to others."""
+    """Largest and median distance of dropped images to the nearest kept one, see `cover`."""
 
     radius: float
     median: float
 
 
 def prune(kernel_map: KernelMap, max_images: int) -> tuple[KernelMap, PruningLoss]:
-    """Keep at most `max_images` images that cover the map (see `cover`), in their order."""
+    """Keep at most `max_images` images, which cover the map (see `cover`), in their order."""
     kept = cover(kernel_map.poses, max_images, np.random.default_rng(0))
     points = se2.to_plane_and_circle(kernel_map.poses)
     dropped = np.setdiff1d(np.arange(len(points)), kept)
@@ -34,11 +34,11 @@ def prune(kernel_map: KernelMap, max_images: int) -> tuple[KernelMap, PruningLos
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     """
-    Choose poses that cover all of them: each next one is the farthest from those chosen.
+    Choose `count` of poses (n, 3) that cover all of them: repeatedly the farthest one.
 
-    The distance is between (x, y, cos, sin). Where there are too many for that, one pose of each
-    cell of the finest grid with so few occupied cells is chosen. Shapes: (n, 3) -> sorted indices,
-    min(count, n) of them or, of very many, a few less. Raises MapError for a count below 1.
+    The distance is Euclidean between (x, y, cos, sin), in metres. Beyond `MAX_DISTANCES`, choose
+    one pose in each cell of the finest grid with at most `count` occupied cells. Return sorted
+    indices, min(count, n) of them or, by the grid, some less. Raises MapError for a count below 1.
     """
     if count < 1:
         raise MapError(f'max_images: expected at least 1, got {count}')
@@ -55,7 +55,7 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     distance = np.full(len(points), np.inf)
     while len(chosen) < count:
         distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
-        distance[chosen[-1]] = -1.0  # less than others at the same place
+        distance[chosen[-1]] = -1.0  # never choose it again
         chosen.append(int(np.argmax(distance)))
     return np.sort(chosen)
 

@@ -1,4 +1,4 @@
-"""Faults of the runs of a map that `kbr map build` names: odometry, leaps, frames apart."""
+"""Checks of the runs of a map: odometry, jumps of the reference poses, and their frames."""
 
 from collections.abc import Iterator
 import itertools
@@ -11,52 +11,52 @@ from kbr_localization.vision.preparation import select_evenly
 from kbr_localization.vision.turning import robust_line
 import numpy as np
 
-_WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions are compared
+_WINDOW = 3.0  # metres plus radians of motion over which odometry and reference are compared
 
 
 def run_fault(name: str, stamps_ns: StampArray, odometry: FloatArray, poses: FloatArray) -> str:
-    """Say what is wrong with the odometry or the reference poses (n, 3) of a run, or nothing."""
+    """Describe a fault of the odometry or the reference poses (n, 3) of a run; '' if none."""
     away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
     way = float(se2.travelled(odometry).max(initial=0.0))
-    if away > 1.0 and way < away / 3.0:  # more than that is for the calibration
+    if away > 1.0 and way < away / 3.0:  # the calibration corrects smaller errors
         return (
             f'the poses of {name} go {away:.1f} m away from the first one, but its odometry has '
-            f'{way:.1f} m of way: if that is not its wheels, or not in metres, a robot with this '
-            'odometry will not be localized'
+            f'travelled {way:.1f} m: if it is not that of the wheels, or not in metres, a robot '
+            'with this odometry will not be localized'
         )
     if fault := odometry_fault(odometry, poses):
         return f'the odometry of {name} {fault}'
     moved, driven = (se2.steps(track) for track in (poses, odometry))
-    missed = np.hypot(*(moved - driven)[:, :2].T)
-    limit = max(0.5, 10.0 * float(np.median(missed))) if len(missed) else np.inf
-    leaps = missed > limit + 0.2 * np.hypot(*driven[:, :2].T)
-    # the odometry tells nothing of a pause
-    leaps = np.flatnonzero(leaps & (np.diff(stamps_ns) < LONG_PAUSE * 1e9)) + 1
-    if not leaps.size:
+    errors = np.hypot(*(moved - driven)[:, :2].T)
+    limit = max(0.5, 10.0 * float(np.median(errors))) if len(errors) else np.inf
+    jumps = errors > limit + 0.2 * np.hypot(*driven[:, :2].T)
+    # ignore long pauses: the odometry does not show what happened in them
+    jumps = np.flatnonzero(jumps & (np.diff(stamps_ns) < LONG_PAUSE * 1e9)) + 1
+    if not jumps.size:
         return ''
     listed = ', '.join(
-        f'by {missed[image - 1]:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
+        f'by {errors[image - 1]:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
         f'({end - image} images)'
-        for image, end in itertools.islice(itertools.pairwise([*leaps, len(poses)]), 5)
+        for image, end in itertools.islice(itertools.pairwise([*jumps, len(poses)]), 5)
     )
     return (
-        f'the reference poses of {name} leap against its odometry, as of a localizer that was '
-        f'lost, at {leaps.size} images: {listed}; correct them, or leave these images out'
+        f'the reference poses of {name} jump against its odometry, as if the localizer was '
+        f'lost, at {jumps.size} images: {listed}; correct them, or leave these images out'
     )
 
 
 def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
-    """Say which wrong convention makes an odometry (n, 3) move as the reference does, if any."""
+    """Describe the wrong convention that explains how an odometry (n, 3) moves; '' if none."""
     steps, moved = (se2.steps(poses) for poses in (odometry, reference))
     travel = np.cumsum(np.append(0.0, np.hypot(*moved[:, :2].T) + np.abs(moved[:, 2])))
     marks = np.unique(np.searchsorted(travel, np.arange(0.0, travel[-1], _WINDOW)))
     true = se2.steps(reference[marks])
-    bends = np.abs(true[:, 2]) > 0.3  # straight on, a turn to the wrong side is not seen
+    bends = np.abs(true[:, 2]) > 0.3  # a wrong sign of turns does not show on straight ways
     if bends.sum() < 3:
         return ''
 
     def rotated(motions: FloatArray, others: FloatArray) -> tuple[float, FloatArray]:
-        """Angle between planar motions (m, 3), by least squares; the odometry turned by it."""
+        """Return the least-squares angle of motions (m, 3), and the odometry rotated by it."""
         first, second = (each[:, 0] + 1j * each[:, 1] for each in (motions, others))
         angle = float(np.angle(np.sum(first * second.conj())))
         return angle, np.column_stack([odometry[:, :2] @ se2.rotation(angle)[:2, :2].T, heading])
@@ -83,11 +83,11 @@ def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
 
 def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
     """
-    Name the runs of a map whose frames disagree, by the images of both that match best.
+    Yield a warning for each pair of runs whose reference poses are in different frames.
 
-    The frame of a run is moved by (x, y) and turned by t; besides, the run may keep some metres to
-    the left of the other one. A run is named where its images lie more than three deviations and
-    0.3 m away from the same places of another one.
+    The poses of images that match best give shift and rotation between the frames; one run may
+    also keep a constant distance to the left of the other. Warn if the offset of the same places
+    exceeds 0.3 m and three standard deviations.
     """
     names, runs = kernel_map.run_names, {}
     for run in np.unique(kernel_map.run_index).tolist():
@@ -107,17 +107,17 @@ def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
 
 
 def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
-    """Root mean square of the offset of frames in metres, its standard deviation, and the turn."""
+    """Return RMS offset between matched poses (m, 3) in metres, its deviation, and the turn."""
     if len(here) < 20:
         return 0.0, 0.0, 0.0
-    # most pairs agree on the frame: as it is, or as one of them has it
+    # start from the frame that most pairs agree with: the identity, or that of one pair
     best = np.zeros(3)
     if _share_near(there - here) < 0.5:
         frames = np.vstack([best, se2.compose(there, se2.inverse(here))])
         best = max(frames, key=lambda frame: _share_near(there - se2.compose(frame, here)))
     moved = se2.compose(best, here)
     away, apart = moved[:, :2] - moved[:, :2].mean(axis=0), se2.difference(there, moved)
-    # x, y, turn, metres to the left
+    # unknowns: x, y, turn, metres to the left
     columns = np.zeros((len(here), 3, 4))
     columns[:, [0, 1, 2], [0, 1, 2]] = 1.0
     columns[:, :2, 2] = away[:, ::-1] * [-1.0, 1.0]
@@ -125,7 +125,7 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
     found, information = robust_line(columns.reshape(-1, 4), apart.ravel())
     if _share_near(apart - columns @ found) < 0.5:
         return 0.0, 0.0, 0.0
-    # errors of neighbouring pairs are correlated; a lane is within metres of the other one
+    # neighbouring pairs have correlated errors; the lane has a prior of a few metres
     covariance = np.linalg.inv(0.25 * information + np.diag([0.01, 0.01, 0.1, 4.0]))[:3, :3]
     shift = (moved - here + columns[..., :3] @ found[:3])[:, :2]
     size = float(np.sqrt(np.mean(np.sum(shift**2, axis=1))))

@@ -1,1 +1,1 @@
-"""Maps without known poses: poses from odometry and from images that show a place again."""
+"""Maps without known poses: poses from odometry and loop closures of images."""

@@ -1,12 +1,12 @@
 """
-Frames of a map: moved by known poses (`kbr map align`), of camera or base.
+Move a map into the frame of known poses (`kbr map align`), or from camera poses to base poses.
 
-The motion is the rigid one that brings the map's positions nearest to the known ones (Umeyama,
-PAMI 1991, in the plane), with the scale of all metres where that is wanted: it is
-observable from known poses, not from loop closures.
+The motion is the rigid one with the least squared distances between the map's positions and the
+known ones (Umeyama, PAMI 1991, in the plane). On request it includes the scale, which known poses
+determine and loop closures do not.
 
-A map of odometry and images is solved for the poses of the camera. The pose of the odometry's
-point (the base: `base_link`) in the frame of the camera is (offset x, offset y, mounting), see
+A map that is built from odometry has poses of the camera. The pose of the base (`base_link`, whose
+motion the odometry reports) in the camera's frame is (offset x, offset y, mounting), see
 `calibration`.
 """
 
@@ -22,20 +22,20 @@ from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 
 MIN_KNOWN_POSES = 3
-"""Known poses that tell a motion and whether it fits."""
-_SPREAD = 1.0  # metres that they have to lie apart, at least
+"""Needed to determine a motion and to check that it fits."""
+_MIN_DISTANCE = 1.0  # metres between different places; known poses must spread as far
 RELATIVE_NS = 10**9 * 10**7
-"""Typed times before that are of no clock: they count from the first image."""
+"""Typed times below this are not of a clock: they count from the first image."""
 
 
 @dataclass(frozen=True)
 class Alignment:
     """
-    A motion of a map: positions x become `scale` R x + t, `motion` (3,) being t and the turn.
+    A motion of a map: positions x become `scale` R x + t; `motion` (3,) is t and the angle of R.
 
-    `known`, `moved`: (k, 3), headings of known ones NaN where only positions are known.
-    `free_scale`: what the scale would be, were it free. `stamps_ns`: (k,) of the known poses,
-    where `align` has them. `left_out`: number of known poses at times without images.
+    `known`: (k, 3) known poses, headings NaN if only positions are known. `moved`: (k, 3) poses of
+    the moved map at the same times. `free_scale`: the least-squares scale, used or not.
+    `stamps_ns`: (k,) of the known poses. `left_out`: how many more are at times without images.
     """
 
     motion: FloatArray
@@ -48,28 +48,27 @@ class Alignment:
 
     @property
     def residuals(self) -> FloatArray:
-        """Distances (k,) in metres of the known poses from the map's."""
+        """Distances (k,) in metres between known positions and the moved map."""
         return np.asarray(np.hypot(*(self.moved - self.known)[:, :2].T))
 
     @property
     def rms(self) -> float:
-        """Root mean square of the residuals in metres."""
         return float(np.sqrt(np.mean(self.residuals**2)))
 
 
 def fit_motion(places: FloatArray, known: FloatArray, scaled: bool = False) -> Alignment:
     """
-    Find the motion that brings places (k, 3) of a map nearest to known positions (k, 3).
+    Fit the motion that moves places (k, 3) of a map to known positions (k, 3).
 
-    Raises MapError for positions, or places, that are too near to each other to tell.
+    Raises MapError if positions or places are too close together to determine a rotation.
     """
     centres = places[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
     a, b = places[:, :2] - centres[0], known[:, :2] - centres[1]
     spread = _spread(known)
-    if spread < _SPREAD or _spread(places) < 1e-3:  # the map's metres may be of another scale
+    if spread < _MIN_DISTANCE or _spread(places) < 1e-3:  # the map may have another scale
         raise MapError(
             f'the known poses lie {spread:.2f} m about their middle, their places in the map '
-            f'{_spread(places):.2f} m: expected {_SPREAD:g} m or more, to tell how it is turned'
+            f'{_spread(places):.2f} m: expected {_MIN_DISTANCE:g} m or more to find the rotation'
         )
     dot = float(np.sum(a * b))
     cross = float(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]))
@@ -80,13 +79,13 @@ def fit_motion(places: FloatArray, known: FloatArray, scaled: bool = False) -> A
 
 
 def _spread(poses: FloatArray) -> float:
-    """Root mean square distance in metres of positions (k, 2 or 3) from their middle."""
+    """Root mean square distance in metres of poses (k, 3) from their mean position."""
     away = poses[:, :2] - poses[:, :2].mean(axis=0)
     return float(np.sqrt(np.mean(np.sum(away**2, axis=1))))
 
 
 def move_poses(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArray:
-    """Move poses (n, 3) as a whole; NaN stays."""
+    """Scale poses (n, 3), then move all of them by `motion` (3,); NaN stays NaN."""
     return se2.compose(motion, poses * np.array([scale, scale, 1.0]))
 
 
@@ -94,10 +93,10 @@ def align(
     kernel_map: KernelMap, stamps_ns: StampArray, known: FloatArray, scaled: bool = False
 ) -> tuple[KernelMap, Alignment]:
     """
-    Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
+    Fit and apply the motion that moves a map to known poses (k, 3) at stamps (k,).
 
-    Poses at times without images are left out. Raises MapError when fewer than `MIN_KNOWN_POSES`
-    are left.
+    Poses at times without images are left out. Raises MapError if fewer than `MIN_KNOWN_POSES` are
+    left.
     """
     places = poses_at(kernel_map, stamps_ns)
     usable = np.isfinite(places[:, 0])
@@ -115,20 +114,19 @@ def align(
 
 
 def since_first_image(kernel_map: KernelMap, stamps_ns: StampArray) -> StampArray:
-    """Return typed stamps (k,), of which those before `RELATIVE_NS` count from the first image."""
+    """Return typed stamps (k,), with the first image's added to those below `RELATIVE_NS`."""
     first = int(kernel_map.stamps_ns.min())
     return np.where(stamps_ns < RELATIVE_NS, first + stamps_ns, stamps_ns)
 
 
 def move_map(
-    kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0, aligned: bool | None = True
+    kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0, aligned: bool = True
 ) -> KernelMap:
     """
-    Move a whole map by a motion (3,), its metres scaled first.
+    Scale a map, then move it by a motion (3,).
 
-    What the map knows of the odometry is then in the new metres as well, and so are the
-    bandwidths of positions. Its statistics are dropped if the scale changes.
-    `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
+    The scale also applies to calibration, noise, decay length and position bandwidths; statistics
+    are dropped if it is not 1. `aligned`: whether the new frame is a known one.
     """
     record = kernel_map.mapping
     if record is not None:
@@ -158,10 +156,10 @@ def move_map(
 
 def poses_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     """
-    Poses (k, 3) of the map at stamps (k,): of an image or between two of a run, else NaN.
+    Interpolate the poses (k, 3) of the map's runs at stamps (k,); NaN at times without images.
 
-    NaN also where two runs were at the same time at different places, as of a clock that was
-    reset. Images that were added while localizing are no run.
+    The result is also NaN if two runs have different poses at that time, which happens after a
+    reset of the clock. Images that were added while localizing do not count.
     """
     result, driven = np.full((len(stamps_ns), 3), np.nan), ~added_images(kernel_map)
     for run in np.unique(kernel_map.run_index):
@@ -172,36 +170,36 @@ def poses_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
         known = kernel_map.stamps_ns[order]
         after = np.clip(np.searchsorted(known, stamps_ns), 1, len(known) - 1)
         inside = (stamps_ns >= known[0]) & (stamps_ns <= known[-1])
-        # at the ends of a gap only the poses of images are known
+        # do not interpolate over gaps between images
         gap = max(2e9, 5.0 * float(np.median(np.diff(known))))
         inside &= (known[after] - known[after - 1] <= gap) | np.isin(stamps_ns, known)
         if inside.any():
             found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
-            # a comparison with NaN is false
-            found[np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD] = np.nan
+            # without another run `result` is NaN, and the comparison false
+            found[np.hypot(*(found - result[inside])[:, :2].T) > _MIN_DISTANCE] = np.nan
             result[inside] = found
     return result
 
 
 def describe_alignment(alignment: Alignment) -> list[str]:
-    """Describe an alignment, in metres and degrees, a line each."""
+    """Return a report of an alignment, line by line."""
     x, y, turn = alignment.motion
-    residuals, missed = alignment.residuals, alignment.rms
+    residuals, rms = alignment.residuals, alignment.rms
     spread, doubt = _spread(alignment.known), ''
-    if missed > 0.1 * spread:
+    if rms > 0.1 * spread:
         doubt = (
-            f'; warning: that is {missed / spread:.0%} of the {spread:.1f} m that they lie about '
-            'their middle: are their times and metres those of the map?'
+            f'; warning: that is {rms / spread:.0%} of the {spread:.1f} m over which they '
+            'spread: do their times and metres agree with the map?'
         )
     lines = [
         f'moved by {x:.3f} m, {y:.3f} m and turned by {np.degrees(turn):.2f} degrees'
         + (f', scaled by {alignment.scale:.4f}' if alignment.scale != 1.0 else ''),
-        f'{len(residuals)} known poses, missed by {missed:.3f} m (root mean square), '
+        f'{len(residuals)} known poses, missed by {rms:.3f} m (root mean square), '
         f'{residuals.max():.3f} m at most{doubt}',
     ]
     if alignment.left_out:
         lines.append(
-            f'{alignment.left_out} other known poses are left out: the map has no images of their '
+            f'{alignment.left_out} other known poses are left out: the map has no images at their '
             'times, or at two places'
         )
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
@@ -213,17 +211,17 @@ def describe_alignment(alignment: Alignment) -> list[str]:
 
 
 def point_in_camera(kernel_map: KernelMap) -> FloatArray:
-    """Pose (3,) in metres and radians, in the camera's frame, of the point of the map's poses."""
+    """Return the pose (3,), in the camera's frame, of the point that the map has poses of."""
     return np.zeros(3) if kernel_map.mapping is None else kernel_map.mapping.point
 
 
 def to_base(kernel_map: KernelMap) -> KernelMap:
-    """Return a map of odometry and images, of the camera's poses, as one of the base's."""
+    """Replace the camera poses of a map that was built from odometry by base poses."""
     record, known = kernel_map.mapping, kernel_map.calibration
     assert record is not None
     point = known.values[:3].copy()  # offset x, offset y, mounting
     poses = se2.compose(kernel_map.poses, point)
-    # a turn of the base moves the point by its lever
+    # carry the covariances from the camera to the base
     slope = se2.adjoint((kernel_map.poses - poses) * np.array([1.0, 1.0, 0.0]))
     return replace(
         kernel_map,
@@ -241,14 +239,14 @@ def to_base(kernel_map: KernelMap) -> KernelMap:
 
 
 def parameters_for_point(parameters: FloatArray, point: FloatArray) -> FloatArray:
-    """Return odometry errors (..., 7) for poses of a point (3,) in the camera's frame."""
+    """Return odometry errors (..., 7) relative to `point` (3,) instead of the camera."""
     found = parameters.copy()
     found[..., :3] -= point
     return found
 
 
 def describe_point(record: MappingRecord) -> str:
-    """Say whose poses a map of odometry has."""
+    """Name the point that a map of odometry has poses of."""
     ahead, left, _ = record.point
     if not np.any(record.point):
         return 'camera'

@@ -1,8 +1,8 @@
 """
-From runs without known poses to a map, `kbr map build --poses odometry`, and more runs for a map.
+Build maps from runs without known poses (`kbr map build --poses odometry`), and extend maps.
 
-Another drive joins a finished map, whose poses stay (`extend`): its images are solved for together
-with the map's, as segments whose poses are known.
+Another run joins a finished map, whose poses do not change (`extend`): the pose graph has the
+map's images as segments with known poses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,8 @@ from kbr_localization.localization.map.build import describe_runs, transitions
 from kbr_localization.localization.map.decay import with_sensible_config
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.mapping.align import (
-    move_map,
-    parameters_for_point,
-    point_in_camera,
-    to_base,
-)
+from kbr_localization.localization.mapping import align, loop_closure, odometry_model
 from kbr_localization.localization.mapping.consistency import accept_closures
-from kbr_localization.localization.mapping.loop_closure import (
-    Closures,
-    find_closures,
-    measure_closures,
-)
-from kbr_localization.localization.mapping.odometry_model import (
-    correct_headings,
-    CorrectedOdometry,
-    DRIFT,
-    track_points,
-)
 from kbr_localization.localization.mapping.pose_graph import solve_pose_graph, Solved
 from kbr_localization.localization.mapping.trajectories import (
     append_to_map,
@@ -61,12 +45,12 @@ def map_from_odometry(
     base: bool = False,
 ) -> tuple[KernelMap, list[str]]:
     """
-    Build a map of runs by their odometry and the places that their images show again.
+    Build a map of runs from their odometry and from loop closures of their images.
 
     The map frame is the frame of the first image. Reference poses of the runs are ignored. `base`:
-    poses of the point that the odometry follows, else of the camera. See `build_map` for the other
-    arguments. Also returns what to say, a line each. Raises MapError for runs that share no place,
-    and for a run that stays in one place.
+    the poses are those of the point whose motion the odometry reports, else of the camera. See
+    `build_map` for the other arguments. Also return lines of a report. Raises MapError for runs
+    that share no place, and for a run that stays in one place.
     """
     for dataset in datasets:
         if not len(dataset):
@@ -74,7 +58,7 @@ def map_from_odometry(
         metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
         if metres < 3.0:
             raise MapError(
-                f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, '
+                f'{dataset.name} stays in one place: its odometry has travelled {metres:.2f} m, '
                 'expected at least 3 m; drive where the robot is to localize'
             )
     described = describe_runs(datasets, vision, None, seed, known=False)
@@ -92,15 +76,15 @@ def map_described(
     base: bool = False,
 ) -> tuple[KernelMap, list[str]]:
     """
-    Replace the odometry poses (n, 3) of a map of runs by poses that fit its images.
+    Replace the odometry poses (n, 3) of a map by poses that fit its loop closures.
 
-    `base`: see `map_from_odometry`.
+    `base`: see `map_from_odometry`, which has the same result.
     """
     joined = _join(described, datasets)
     solved = joined.solved
     part, segment = described.subset(joined.images), joined.segment
     own = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
-    # the poses were made from the odometry itself: its noise is not smaller than is usual
+    # poses made from the odometry underestimate its noise: use at least the usual one
     (_, noise), usual = measure_odometry(own), MotionNoise.default()
     whole = replace(
         part,
@@ -116,19 +100,23 @@ def map_described(
         mapping=replace(joined.record, odometry=part.poses),
     )
     if base:
-        whole = to_base(whole)
-        whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
+        whole = align.to_base(whole)
+        whole = align.move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     notes = [*joined.notes, *joined.corrected.summary(base), *_summary(joined)]
     return with_sensible_config(whole, filter_values), notes
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """Images and segments (m,) of the runs that closures join, solved for behind a map, if any."""
+    """
+    Images and segments (m,) of the runs that closures join, and their solution.
+
+    If they join a map, `solved` begins with the map's images.
+    """
 
     images: Indices
     segment: Indices
-    corrected: CorrectedOdometry
+    corrected: odometry_model.CorrectedOdometry
     solved: Solved
     record: MappingRecord
     notes: list[str]
@@ -136,47 +124,48 @@ class _Joined:
 
 def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None = None) -> _Joined:
     """
-    Join runs, described in `own` (n,) with odometry for poses, by places shown again.
+    Join runs by loop closures; `own` is their map (n,) with odometry poses.
 
-    `other`: a map whose poses are known, of the same describer, which they are to join. Raises
-    MapError when a run shows no place of the rest.
+    `other`: a map with the same describer and known poses that they shall join. Raises MapError if
+    a run shares no place with the others.
     """
     run = own.run_index.astype(np.intp)
-    found_cuts = carried_images(own.describer, own.descriptors, own.poses, run)
+    breaks = carried_images(own.describer, own.descriptors, own.poses, run)
     for number in np.unique(run):
         members, track = np.flatnonzero(run == number), datasets[number].odometry
-        found_cuts += odometry_breaks(track, own.stamps_ns[members], int(members[0]))
-    cuts = dict(found_cuts)
+        breaks += odometry_breaks(track, own.stamps_ns[members], int(members[0]))
+    cuts = dict(breaks)
     segment, run_of_segment = segment_numbers(run, sorted(cuts))
-    images, followed = track_points(datasets, own)
-    corrected = correct_headings(own.poses, run, followed)
+    images, followed = odometry_model.track_points(datasets, own)
+    corrected = odometry_model.correct_headings(own.poses, run, followed)
     unknown = np.zeros(len(run_of_segment), dtype=bool)
     trajectories = Trajectories(corrected.odometry, segment, run_of_segment, unknown)
     descriptors = own.descriptors
     if other is not None:
-        poses = se2.compose(other.poses, se2.inverse(point_in_camera(other)))  # of the camera
-        trajectories = append_to_map(other, poses, trajectories)
+        camera_poses = se2.compose(other.poses, se2.inverse(align.point_in_camera(other)))
+        trajectories = append_to_map(other, camera_poses, trajectories)
         descriptors = np.concatenate([other.descriptors, descriptors])
-        # points that the map's small pictures and the run's images show
+        # match points of the map's thumbnails with those of the run's images
         images = [*(partial(decode_image, t, 'a picture') for t in other.thumbnails), *images]
     view = corrected.view if len(images) == len(trajectories) else None
-    closures = find_closures(own.describer, descriptors, trajectories)
-    believed, parameters, group = accept_closures(trajectories, closures, corrected.prior)
+    closures = loop_closure.find_closures(own.describer, descriptors, trajectories)
+    accepted, parameters, group = accept_closures(trajectories, closures, corrected.prior)
     if view is not None:
-        held, known = closures.select(believed), corrected.prior.mean
-        measured = measure_closures(trajectories, held, known, images, view)
-        closures.relative[believed], closures.matched[believed] = measured
-    home = group[trajectories.segment]
-    home = home == (home[0] if other is not None else np.argmax(np.bincount(home)))
+        held, known = closures.select(accepted), corrected.prior.mean
+        measured = loop_closure.measure_closures(trajectories, held, known, images, view)
+        closures.relative[accepted], closures.matched[accepted] = measured
+    group = group[trajectories.segment]
+    main = group[0] if other is not None else np.argmax(np.bincount(group))
+    joined = group == main
     seconds = np.asarray(own.stamps_ns - own.stamps_ns[np.searchsorted(run, run)]) * 1e-9
     notes = [
         f'{own.run_names[run[image]]} is cut at {seconds[image]:.1f} s, {cuts[image]}'
         for image in sorted(cuts)
     ]
-    kept = home[-len(own) :]  # noqa: E203
+    kept = joined[-len(own) :]  # noqa: E203
     notes += _left_out(own, segment, kept, seconds, other)
-    members = np.flatnonzero(home)
-    solved, record = _solve(trajectories, closures, believed, parameters, members, corrected)
+    members = np.flatnonzero(joined)
+    solved, record = _solve(trajectories, closures, accepted, parameters, members, corrected)
     return _Joined(np.flatnonzero(kept), segment[kept], corrected, solved, record, notes)
 
 
@@ -187,14 +176,14 @@ def _left_out(
     seconds: FloatArray,
     other: KernelMap | None,
 ) -> list[str]:
-    """Say which segments of runs are left out; raises MapError when it is all of a run."""
+    """Report the segments that are not kept (n,); raises MapError if it is a whole run."""
     names, run = own.run_names, own.run_index
     lost = [names[number] for number in np.setdiff1d(run, run[kept])]
     if lost:
         rest = [names[number] for number in np.unique(run[kept])] if other is None else ['the map']
         raise MapError(
             f'{", ".join(lost)} and {", ".join(rest)} share no place that their images show for '
-            'certain: nothing is made of them together; drive where both have been, in the same '
+            'certain, so they cannot be joined: drive where both have been, in the same '
             'direction, for 20 m; a map should have many images (--max-images), and a run with '
             'known poses is added by --poses known'
         )
@@ -203,32 +192,36 @@ def _left_out(
         images = np.flatnonzero(segment == number)
         notes.append(
             f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
-            'are left out: no place of the rest is shown again'
+            'are left out: they share no place with the rest'
         )
     return notes
 
 
 def _solve(
     trajectories: Trajectories,
-    closures: Closures,
-    believed: np.ndarray,
+    closures: loop_closure.Closures,
+    accepted: np.ndarray,
     parameters: FloatArray,
     members: Indices,
-    corrected: CorrectedOdometry,
+    corrected: odometry_model.CorrectedOdometry,
 ) -> tuple[Solved, MappingRecord]:
-    """Solve for images (m,) of joined segments; errors of the odometry are those of the wheels."""
+    """
+    Solve for the images `members` (m,) of joined segments.
+
+    The drift that the camera removed is added to the errors of the odometry again.
+    """
     place = np.full(len(trajectories), -1)
     place[members] = np.arange(len(members))
     ends = place[np.stack([closures.first, closures.second], axis=1)]
     inside = np.all(ends >= 0, axis=1)
     first, second = ends[inside].T
     proposed = replace(closures.select(inside), first=first, second=second)
-    believed, part = believed[inside], trajectories.subset(members)
-    solved = solve_pose_graph(part, proposed.select(believed), parameters, corrected.prior)
-    solved.parameters[:, DRIFT] += corrected.drift
-    solved.calibration.values[DRIFT] += corrected.drift
+    accepted, part = accepted[inside], trajectories.subset(members)
+    solved = solve_pose_graph(part, proposed.select(accepted), parameters, corrected.prior)
+    solved.parameters[:, odometry_model.DRIFT] += corrected.drift
+    solved.calibration.values[odometry_model.DRIFT] += corrected.drift
     kept = np.zeros(len(proposed), dtype=np.uint8)
-    kept[believed] = solved.kept
+    kept[accepted] = solved.kept
     moved = se2.between(solved.poses[second], solved.poses[first])
     return solved, MappingRecord(
         part.odometry,
@@ -245,24 +238,23 @@ def _solve(
 
 
 def _summary(joined: _Joined) -> list[str]:
-    """Say how many closures hold and what they miss, and how far the map can be relied on."""
+    """Report the number of closures, their errors, and the uncertainty of the map."""
     solved, record = joined.solved, joined.record
     proposed = len(np.unique(record.chain))
-    growth = float(np.hypot(*solved.growth[:2]))
-    uncertain = f'uncertain by {growth:.1f} m and {np.degrees(solved.growth[2]):.0f} degrees'
+    metres, degrees = np.hypot(*solved.end_deviations[:2]), np.degrees(solved.end_deviations[2])
+    uncertain = f'uncertain by {metres:.1f} m and {degrees:.0f} degrees'
     if not solved.kept.any():
         return [
-            f'warning: no place is shown again ({proposed} sequences of images look alike, none '
-            'more than others do): the poses are those of the odometry, the last one '
-            f'{uncertain} against the first; drive every way twice in the same direction'
+            f'warning: no loop closure is certain ({proposed} sequences of images look alike): '
+            f'the poses are those of the odometry, the last one {uncertain} relative to the '
+            'first; drive every way twice in the same direction'
         ]
     sequences = len(np.unique(record.chain[record.kept == 1]))
     return [
         f'{int(solved.kept.sum())} closures in {sequences} sequences, which miss '
         f'{_median_errors(record)}; '
         f'{proposed - sequences} sequences that contradict them are left out',
-        f'the last image is {uncertain} against the first; '
-        'the scale of all metres is that of the odometry',
+        f'the last image is {uncertain} relative to the first; the scale is that of the odometry',
     ]
 
 
@@ -274,16 +266,14 @@ def _median_errors(record: MappingRecord) -> str:
 
 
 def extend(
-    kernel_map: KernelMap,
-    dataset: Dataset,
-    known: bool = False,
+    kernel_map: KernelMap, dataset: Dataset, known: bool = False
 ) -> tuple[KernelMap, list[str]]:
     """
-    Add the images of another run to a map, whose own poses stay to the last bit: `kbr map extend`.
+    Add the images of another run to a map, whose own poses do not change: `kbr map extend`.
 
-    `known`: by the reference poses of the run, which are in the map's frame. Otherwise the run is
-    joined by its odometry and the places that both show. Also returns what to say, a line each.
-    Raises MapError for a run whose images show no place of the map.
+    `known`: use the reference poses of the run, which are in the map's frame. Otherwise the run is
+    joined by its odometry and loop closures. Also return lines of a report. Raises MapError for a
+    run whose images show no place of the map.
     """
     if dataset.cameras != kernel_map.cameras:
         raise MapError(
@@ -302,10 +292,10 @@ def extend(
         note = f'{len(own)} images of {dataset.name} at their known poses'
         return _appended(kernel_map, own, own.poses, exact, None), [note]
     joined = _join(own, [dataset], kernel_map)
-    point, solved = point_in_camera(kernel_map), joined.solved
+    point, solved = align.point_in_camera(kernel_map), joined.solved
     poses = se2.compose(solved.poses[n:], point)
     covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)
-    parameters = parameters_for_point(solved.parameters[-1:], point)
+    parameters = align.parameters_for_point(solved.parameters[-1:], point)
     record = replace(joined.record, parameters=parameters)
     part = own.subset(joined.images)
     added = replace(part, poses=poses, **transitions(part.poses, poses, joined.segment))
@@ -324,14 +314,14 @@ def _appended(
     covariances: FloatArray,
     record: MappingRecord | None,
 ) -> KernelMap:
-    """Put a run, with odometry (m, 3) and covariances (m, 3, 3), behind the map's images."""
+    """Append a run, with odometry (m, 3) and covariances (m, 3, 3), to the map."""
     whole = kernel_map.appended(own)
     before = kernel_map.mapping
     if before is None and record is not None:
         exact = np.zeros((len(kernel_map), 3, 3))
         before = MappingRecord(kernel_map.poses, exact, np.zeros((0, SIZE)), aligned=True)
     if before is not None:
-        # runs of known poses and added images came without parameters
+        # pad runs with known poses and added images, which have no parameters
         lacking = max(len(kernel_map.run_names) - len(before.parameters), 0) if record else 0
         padded = np.pad(before.parameters, ((0, lacking), (0, 0)))
         before = replace(before, parameters=padded).extended(odometry, covariances, record)

@@ -1,11 +1,11 @@
 """
-Which chains of closures can be true together.
+Find the chains of closures that are consistent with each other.
 
-Two closures i-j and k-l make a ring: from i to j, along the odometry from j to l, to k, and back
-along the odometry to i. It has to close within the uncertainty of odometry and closures (pairwise
-consistency maximization, Mangelson, Dominic, Eustice and Vasudevan, ICRA 2018). The systematic
-errors of the odometry count with their own uncertainty; the drift, which turns long trajectories
-by more than a linear law knows, is searched on a grid for the largest consistent set of chains.
+Two closures i-j and k-l make a cycle: from i to j, along the odometry from j to l, to k, and back
+along the odometry to i. The motions along a cycle have to cancel within the uncertainty of
+odometry and closures (pairwise consistency maximization, Mangelson, Dominic, Eustice and
+Vasudevan, ICRA 2018), which includes the systematic errors of the odometry. The effect of drift on
+long trajectories is not linear: try drifts on a grid and take the largest consistent set.
 """
 
 from __future__ import annotations
@@ -29,78 +29,78 @@ from numpy.typing import NDArray
 from scipy import special
 
 DEVIATION = np.array([0.25, 0.25, 0.12])
-"""Standard deviations of a closure along, across and in heading, before any is learnt."""
+"""Prior standard deviations of a closure along, across and in heading, in metres and radians."""
 CORRELATED = float(REACH)
-"""Closures of a chain whose sequences share most of their images, and which err alike."""
+"""Number of neighbouring closures of a chain whose errors are equal: they share most images."""
 GATE = float(special.chdtri(3, 0.001))
-"""Squared Mahalanobis distance that a ring may have."""
-_DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to ten times as much
-_STEP = 1e-4  # of the parameters, for derivatives
+"""Largest squared Mahalanobis distance of a consistent cycle, or of a closure that fits."""
+_DRIFT_STEP = 0.004  # radians per metre between the drifts of the grid, which has ten each way
+_STEP = 1e-4  # of the parameters, for numeric derivatives
 
 
 def accept_closures(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[NDArray[np.bool_], FloatArray, Indices]:
     """
-    Choose the closures that are more than look-alikes, by what is known of the odometry.
+    Accept the closures that are certain not to be look-alikes.
 
-    Closures between two groups of segments join them when together they have four times the
-    score of the strongest chain that contradicts what was agreed upon. Within a group they are
-    believed by the same rule. Returns which closures (m,) hold, parameters (7,) by their rings,
-    and joined groups of segments (p,).
+    Consistent closures between two groups of segments join the groups if their total score is four
+    times that of the strongest inconsistent chain. The same rule accepts closures within a group.
+    Return a mask of the accepted closures (m,), parameters (7,) by their cycles, and the group of
+    each segment (p,).
     """
-    agreed_chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
+    chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
     if len(closures):
-        agreed_chains, parameters = consistent_chains(trajectories, closures, prior)
+        chains, parameters = consistent_chains(trajectories, closures, prior)
     name, at = np.unique(closures.chain, return_index=True)
     score = np.bincount(closures.chain, closures.score)[name]
-    agreed = np.isin(name, agreed_chains)
-    # at least that of about ten images in a row
-    needed = max(4.0 * float(score[~agreed].max(initial=0.0)), 40.0)
+    consistent = np.isin(name, chains)
+    # at least the score of about ten consecutive images
+    needed = max(4.0 * float(score[~consistent].max(initial=0.0)), 40.0)
     ends = trajectories.segment[np.stack([closures.first[at], closures.second[at]], axis=1)]
     group = np.arange(len(trajectories.run_of_segment))
     group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
     while True:
         sides = np.sort(group[ends], axis=1)
-        between = agreed & (sides[:, 0] != sides[:, 1])
+        between = consistent & (sides[:, 0] != sides[:, 1])
         pairs, which = np.unique(sides[between], axis=0, return_inverse=True)
         weight = np.bincount(which.ravel(), score[between])
         if weight.max(initial=0.0) < needed:
             break
         kept, joined = pairs[np.argmax(weight)]
         group[group == joined] = kept
-    within = agreed & (sides[:, 0] == sides[:, 1])
+    within = consistent & (sides[:, 0] == sides[:, 1])
     total = np.bincount(sides[within, 0], score[within], minlength=len(group))
-    believed = name[within][total[sides[within, 0]] >= needed]
-    return np.isin(closures.chain, believed), parameters, group
+    accepted = name[within][total[sides[within, 0]] >= needed]
+    return np.isin(closures.chain, accepted), parameters, group
 
 
 def consistent_chains(
     trajectories: Trajectories, closures: Closures, prior: Prior
 ) -> tuple[Indices, FloatArray]:
-    """Find the chains that hold together best, and the odometry's parameters (7,) they tell."""
+    """Return the strongest consistent chains and the odometry parameters (7,) that they imply."""
     strengths = np.bincount(closures.chain, closures.score).astype(np.float64)
     names = np.sort(_strongest(trajectories, closures, strengths, 600))
     few = np.flatnonzero(np.isin(names, _strongest(trajectories, closures, strengths, 200)))
-    middles, strengths = _middles(trajectories, closures, names), strengths[names]
+    means, strengths = _chain_means(trajectories, closures, names), strengths[names]
     usual = prior.deviations[DRIFT]
     spread = np.append(prior.deviations[:-1], min(_DRIFT_STEP, usual))
     best, most = prior.mean, -np.inf
     for drift in _DRIFT_STEP * np.arange(-10, 11):
         if abs(drift) <= 3.0 * usual:
             assumed = Prior(prior.noise, np.append(prior.mean[:-1], drift), spread)
-            rings = _Rings(middles.select(few), trajectories, assumed)
-            chosen = rings.largest_set(strengths[few])
-            found = rings.parameters(chosen, prior)
+            cycles = _Cycles(means.select(few), trajectories, assumed)
+            chosen = cycles.largest_set(strengths[few])
+            found = cycles.parameters(chosen, prior)
             weight = strengths[few][chosen].sum() - 0.5 * (found[DRIFT] / usual) ** 2
             if weight > most:
                 best, most = found, weight
-    # deviations that the rings tell
+    # deviations of parameters that were estimated from cycles
     refined = np.minimum([0.08, 0.05, 0.01, 0.02, 0.01, 0.005, 0.0015], prior.deviations)
     for _ in range(2):
-        rings = _Rings(middles, trajectories, Prior(prior.noise, best, refined))
-        chosen = rings.largest_set(strengths)
-        best = rings.parameters(chosen, prior)
+        cycles = _Cycles(means, trajectories, Prior(prior.noise, best, refined))
+        chosen = cycles.largest_set(strengths)
+        best = cycles.parameters(chosen, prior)
     return names[chosen], best
 
 
@@ -108,9 +108,9 @@ def _strongest(
     trajectories: Trajectories, closures: Closures, strengths: FloatArray, count: int
 ) -> Indices:
     """
-    Choose `count` chains: half are the strongest, half in turn by how far they are apart.
+    Choose `count` chains: half are the strongest, half have various travels between their images.
 
-    Runs along one way have many strong chains, which tell nothing of the drift.
+    Runs along one way have many strong chains, which do not determine the drift.
     """
     order = np.argsort(-strengths, kind='stable')
     first, rest = np.split(order, [min(count // 2, len(order))])
@@ -122,20 +122,20 @@ def _strongest(
 
 
 @dataclass(frozen=True)
-class _Middles:
-    """Chains (c,) as one closure each, at their middle; `covariance` in the frame of `first`."""
+class _ChainMeans:
+    """One closure per chain (c,), at its middle; its `covariance` is in the frame of `first`."""
 
     first: Indices
     second: Indices
     relative: FloatArray
     covariance: FloatArray
 
-    def select(self, which: Indices) -> _Middles:
-        return _Middles(*(column[which] for column in vars(self).values()))
+    def select(self, which: Indices) -> _ChainMeans:
+        return _ChainMeans(*(column[which] for column in vars(self).values()))
 
 
-def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> _Middles:
-    """Take the mean of each chain, its closures being carried to its middle by the odometry."""
+def _chain_means(trajectories: Trajectories, closures: Closures, names: Indices) -> _ChainMeans:
+    """Average the closures of each chain, carried to its middle by the odometry."""
     chains = closures.select(np.isin(closures.chain, names))
     chains = chains.select(np.argsort(chains.chain, kind='stable'))
     _, start, which, count = np.unique(
@@ -150,60 +150,61 @@ def _middles(trajectories: Trajectories, closures: Closures, names: Indices) -> 
     away = se2.difference(carried, relative[which])
     relative += np.add.reduceat(away, start) / count[:, np.newaxis]
     covariance = (CORRELATED / count)[:, np.newaxis, np.newaxis] * np.diag(DEVIATION**2)
-    return _Middles(first, second, relative, covariance)
+    return _ChainMeans(first, second, relative, covariance)
 
 
-class _Rings:
-    """All pairs (c * c) of closures as rings, under assumed parameters of the odometry."""
+class _Cycles:
+    """The cycles of all pairs (c * c) of closures, with assumed parameters of the odometry."""
 
-    def __init__(self, middles: _Middles, trajectories: Trajectories, assumed: Prior) -> None:
-        self.assumed, self.count = assumed, len(middles.first)
-        self._body, self._at = trajectories.body, corrected_poses(trajectories, assumed.mean)
+    def __init__(self, means: _ChainMeans, trajectories: Trajectories, assumed: Prior) -> None:
+        self.assumed, self.count = assumed, len(means.first)
+        self._body, self._poses = trajectories.body, corrected_poses(trajectories, assumed.mean)
         steps = _STEP * np.eye(SIZE)
-        self._moved = [corrected_poses(trajectories, assumed.mean + step) for step in steps]
-        self._wander = PathNoise(trajectories, self._at, assumed.noise)
+        self._varied = [corrected_poses(trajectories, assumed.mean + step) for step in steps]
+        self._noise = PathNoise(trajectories, self._poses, assumed.noise)
         k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
-        ring = self._close(middles.select(i), middles.select(k))
-        self.errors, self.covariances, self.effects, self.closed, fits = ring
-        # alone a closure makes a ring with the odometry between its own images
+        cycle = self._evaluate(means.select(i), means.select(k))
+        self.errors, self.covariances, self.effects, self.is_cycle, fits = cycle
+        # a single closure makes a cycle with the odometry between its own images
         nowhere = np.zeros((self.count, 3)), np.zeros((self.count, 3, 3))
-        self.possible = self._close(middles, _Middles(middles.first, middles.first, *nowhere))[-1]
+        self.possible = self._evaluate(means, _ChainMeans(means.first, means.first, *nowhere))[-1]
         pairs = fits.reshape(self.count, self.count)
         self.consistent = pairs & pairs.T & self.possible & self.possible[:, np.newaxis]
 
-    def _close(
-        self, ours: _Middles, theirs: _Middles
+    def _evaluate(
+        self, ours: _ChainMeans, theirs: _ChainMeans
     ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_], NDArray[np.bool_]]:
         """
-        Close rings of pairs (m,) of closures.
+        Evaluate the cycles of pairs (m,) of closures.
 
-        Their errors (m, 3) in the frame of the last image, covariances (m, 3, 3), derivatives
-        (m, 3, 7) by the parameters; whether there is a ring (m,), and whether it may be closed.
+        Return their errors (m, 3) in the frame of the last image, covariances (m, 3, 3) and
+        derivatives by the parameters (m, 3, 7); masks of the pairs that make a cycle (m,), and of
+        those that are consistent or make none (m,).
         """
 
-        def error(at: FloatArray) -> FloatArray:
-            back = se2.between(at[theirs.second], at[ours.second])
-            onward = se2.between(at[ours.first], at[theirs.first])
+        def error(poses: FloatArray) -> FloatArray:
+            back = se2.between(poses[theirs.second], poses[ours.second])
+            onward = se2.between(poses[ours.first], poses[theirs.first])
             whole = se2.compose(se2.compose(back, ours.relative), onward)
             return se2.between(theirs.relative, whole)
 
-        errors = error(self._at)
-        effects = np.stack([error(moved) for moved in self._moved], axis=-1) - errors[..., None]
+        errors = error(self._poses)
+        effects = np.stack([error(poses) for poses in self._varied], axis=-1) - errors[..., None]
         effects[:, 2] = se2.wrap_angle(effects[:, 2])
         effects /= _STEP
-        carry = se2.adjoint(se2.between(self._at[theirs.first], self._at[ours.first]))
+        carry = se2.adjoint(se2.between(self._poses[theirs.first], self._poses[ours.first]))
         covariances = carry @ ours.covariance @ np.swapaxes(carry, 1, 2) + theirs.covariance
-        covariances += self._wander.between(ours.first, theirs.first)
-        covariances += self._wander.between(ours.second, theirs.second)
+        covariances += self._noise.between(ours.first, theirs.first)
+        covariances += self._noise.between(ours.second, theirs.second)
         scaled = effects * self.assumed.deviations
         total = covariances + scaled @ np.swapaxes(scaled, 1, 2)
         squared = np.sum(errors * np.linalg.solve(total, errors[..., None])[..., 0], axis=1)
-        closed = self._body[ours.first] == self._body[theirs.first]
-        closed &= self._body[ours.second] == self._body[theirs.second]
-        return errors, covariances, effects, closed, ~closed | (squared < GATE)
+        is_cycle = self._body[ours.first] == self._body[theirs.first]
+        is_cycle &= self._body[ours.second] == self._body[theirs.second]
+        return errors, covariances, effects, is_cycle, ~is_cycle | (squared < GATE)
 
     def largest_set(self, strengths: FloatArray) -> Indices:
-        """Find closures that may be true together, of large total strength (c,), greedily."""
+        """Find a set of consistent closures with a large total of `strengths` (c,), greedily."""
         strengths = np.where(self.possible, strengths, 0.0)
         best, most = np.zeros(0, dtype=np.intp), 0.0
         support = self.consistent @ strengths * (strengths > 0)
@@ -222,9 +223,9 @@ class _Rings:
         return best
 
     def parameters(self, chosen: Indices, prior: Prior) -> FloatArray:
-        """Parameters (7,) that close the rings of some closures best, by Cauchy's law."""
+        """Fit parameters (7,) to the cycles of the chosen closures, with a Cauchy loss."""
         inside = np.isin(np.arange(self.count), chosen)
-        use = self.closed & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
+        use = self.is_cycle & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
         if not use.any():
             return self.assumed.mean
         root = np.linalg.inv(np.linalg.cholesky(self.covariances[use]))

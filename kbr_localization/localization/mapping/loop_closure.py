@@ -1,21 +1,20 @@
 """
-Loop closures: pairs of images of one place, proposed by sequences of images.
+Loop closures: pairs of images of one place, found by comparing sequences of images.
 
-A single image has look-alikes. A sequence is compared with another one that was taken along as
-much travel (SeqSLAM, Milford and Wyeth, ICRA 2012, with travel by the odometry in place of its
-range of speeds): the score of images a and j is the mean over images a_d, d metres further, of the
-standardised kernel value of a_d and the best image within half a step of j_d.
+A single image has look-alikes, so sequences over equal travel are compared (SeqSLAM, Milford and
+Wyeth, ICRA 2012, with travel by the odometry instead of a range of speeds). The score of images a
+and j is the mean over images a_d, d metres further, of the standardised kernel value of a_d and
+the best image within half a step of j_d.
 
-A closure says where its first image was taken in the frame of its second one. Along the way that
-is where the sequences fit best as one is shifted against the other. To the side and in heading the
-image kernel says no more than that the two are similar: there the images themselves are matched.
+A closure measures the pose of its first image in the frame of its second one. The position along
+the path is the shift at which the sequences fit best. The lateral offset and the heading are not
+observable from the image kernel: they are measured by matching points of the images.
 
-Image a of one visit is matched with images b_k before and behind image b of the other. A point
-that b_k sees along u and a along v keeps t_k . (u x R v) = 0, whatever its distance, t_k being the
-way from b_k to a and R the turn between them (the essential matrix of a camera that moves in the
-plane). All t_k follow from the pose of a in the frame of b, which is what is sought, and from the
-odometry between the b_k, which gives the metres. Along the way the image kernel knows more; aside
-and in heading it knows nothing, and this does.
+Image a of one visit is matched with images b_k before and after image b of the other. A point that
+b_k sees in direction u and a in direction v satisfies t_k . (u x R v) = 0 at any distance, where
+t_k is the translation from b_k to a and R the rotation between them (the essential matrix of a
+camera that moves in the plane). All t_k follow from the unknown pose of a in the frame of b and
+from the odometry between the b_k, which determines the scale.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ from scipy.ndimage import maximum_filter1d
 
 Scores = NDArray[np.float32]
 REACH = 5
-"""Steps to either side that a sequence has."""
+"""Steps of a sequence before and after its image."""
 MIN_LOOP = 10.0
-"""Metres of travel within which images of one segment are neighbours, and no closure."""
+"""Metres of travel between two images of one segment below which they are no closure."""
 _STEPS = np.arange(-REACH, REACH + 1)
-_MIN_STEPS = 7  # steps of a sequence that both sides must have
-_NOISE = 0.5 / turning.WIDTH  # of a matched point
-_GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
-_MIN_MATCHES = 25  # matches that agree
+_MIN_STEPS = 7  # of a sequence, in both segments
+_NOISE = 0.5 / turning.WIDTH  # deviation of a matched point, in image widths
+_GUESS_SD = np.array([0.1, 0.3, 0.15])  # along, across, heading before points are matched
+_MIN_MATCHES = 25  # that agree on a pose
 
 
 @dataclass(frozen=True)
 class Closures:
     """
-    Places shown again.
+    Loop closures.
 
     `first`, `second`: (m,) images. `relative`: (m, 3) pose of the first in the frame of the
-    second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain of each: closures of
+    second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain: closures of
     neighbouring images that advance by the same distance on both sides. `matched`: (m,) whether
-    matched points told `relative` (see `measure_closures`).
+    `relative` was measured by matched points (see `measure_closures`).
     """
 
     first: Indices
@@ -78,7 +77,7 @@ class Closures:
 def find_closures(
     describer: Describer, descriptors: np.ndarray, trajectories: Trajectories
 ) -> Closures:
-    """Find closures of images with descriptors (n, d), one for a step of travel at most."""
+    """Find closures of images with descriptors (n, d), at most one per step of travel."""
     anchors, step = trajectories.anchors(), trajectories.step
     segment = trajectories.segment[anchors]
     own = np.flatnonzero(~trajectories.fixed[segment])
@@ -112,7 +111,7 @@ def find_closures(
 
 
 def _standardised(values: Scores) -> Scores:
-    """Standardise by median and spread of each row, less the median of each column."""
+    """Standardise rows by median and spread, then subtract the median of each column."""
     middle = np.median(values, axis=1, keepdims=True)
     spread = 1.4826 * np.median(np.abs(values - middle), axis=1, keepdims=True)
     standard = (values - middle) / np.maximum(spread, 1e-6)
@@ -120,14 +119,14 @@ def _standardised(values: Scores) -> Scores:
 
 
 def _along(segment: Indices, at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
-    """Anchors (q, k) that are `_STEPS` (k,) from some (q,), and whether their segment has them."""
+    """Return anchors (q, k) `_STEPS` (k,) away from anchors (q,); mask those in their segment."""
     there = at[:, np.newaxis] + _STEPS
     inside = np.clip(there, 0, len(segment) - 1)
     return inside, (inside == there) & (segment[inside] == segment[at][:, np.newaxis])
 
 
 def _sequence_scores(segment: Indices, own: Indices, best: Scores) -> Scores:
-    """Scores (r, a) of the sequences about anchors `own` (r,) and all; -inf where too short."""
+    """Return scores (r, a) of sequences about anchors `own` (r,) and all; -inf if too short."""
     total, count = np.zeros_like(best), np.zeros(best.shape, dtype=np.uint8)
     theirs, inside = _along(segment, np.arange(len(segment)))
     for column, steps in enumerate(_STEPS):
@@ -143,12 +142,12 @@ def _peaks(
     segment: Indices, own: Indices, scores: Scores, apart: float
 ) -> tuple[Indices, Indices]:
     """
-    Find earlier anchors, more than `apart` steps away, where scores (r, a) have local maxima.
+    Find local maxima of scores (r, a) at earlier anchors, at least `apart` steps away.
 
-    Those are the three highest of each row, and the highest of each segment: many runs along one
-    way must not hide what a run along another one says. Returns rows (m,) and anchors (m,).
+    Return rows (m,) and anchors (m,) of the three highest maxima of each row and of the highest of
+    each segment: many runs along one way must not hide a run along another way.
     """
-    # unrelated sequences have 0 and a spread of about 1
+    # scores of unrelated sequences have mean 0 and a spread of about 1
     peak = (scores > 1.5) & (scores == maximum_filter1d(scores, 5, axis=1))
     rows, columns = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
     for row, here in enumerate(own):
@@ -164,7 +163,7 @@ def _peaks(
 def _same_shape(
     trajectories: Trajectories, anchors: Indices, first: Indices, second: Indices
 ) -> NDArray[np.bool_]:
-    """Whether the trajectories about pairs of anchors (m,) are alike in shape, by the odometry."""
+    """Return whether the odometry about pairs of anchors (m,) has similar shapes."""
     poses, segment = trajectories.odometry[anchors], trajectories.segment[anchors]
     (ours, have), (theirs, also) = (_along(segment, at) for at in (first, second))
     both = have & also
@@ -172,7 +171,7 @@ def _same_shape(
         se2.between(poses[first][:, np.newaxis], poses[ours]),
         se2.between(poses[second][:, np.newaxis], poses[theirs]),
     )
-    # a part of a step, and a share of the travel for the scales of the two odometries
+    # tolerate a part of a step, and a share of the travel for different scales
     room = trajectories.step * (0.6 + 0.12 * np.abs(_STEPS))
     turned = np.where(both, apart[..., 2], np.nan)
     turned -= np.nanmedian(turned, axis=1, keepdims=True)
@@ -181,11 +180,11 @@ def _same_shape(
 
 
 def _chains(segment: Indices, first: Indices, second: Indices) -> Indices:
-    """Return the chain (m,) of each pair of anchors, which are ordered by the first."""
+    """Return the chain (m,) of each pair of anchors; the pairs are sorted by `first`."""
     names, known = np.arange(len(first)), dict[tuple[int, ...], int]()
     for number, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
         of = int(segment[a]), int(segment[b])
-        # the advance of both sides is the same but for what rounding to steps makes of it
+        # both sides advance by the same distance, except for rounding to steps
         for before in (b - 1, b - 2, b):
             if (*of, a - 1, before) in known:
                 names[number] = known[(*of, a - 1, before)]
@@ -197,7 +196,7 @@ def _chains(segment: Indices, first: Indices, second: Indices) -> Indices:
 def _align_sequences(
     trajectories: Trajectories, anchors: Indices, values: Scores, row: int, pair: list[int]
 ) -> FloatArray:
-    """Pose (3,) of the first of two anchors, whose row it is, in the frame of the second one."""
+    """Return the pose (3,) of the first anchor, that of `row`, in the frame of the second one."""
     travel, odometry = trajectories.travel, trajectories.odometry
     first, second = anchors[list(pair)]
     span = trajectories.span(int(trajectories.segment[second]))
@@ -207,7 +206,7 @@ def _align_sequences(
     for steps, image in zip(_STEPS[have[0]], anchors[along[have]], strict=True):
         wanted = travel[second] + travel[image] - travel[first] + shifts
         fits += np.interp(wanted, travel[span], values[row + steps, span])
-    # the maximum of the parabola through the largest value and its neighbours
+    # maximum of the parabola through the largest value and its neighbours
     best = int(np.clip(np.argmax(fits), 1, len(fits) - 2))
     left, middle, right = fits[best - 1 : best + 2]  # noqa: E203
     curvature = left - 2.0 * middle + right
@@ -224,7 +223,7 @@ def measure_closures(
     images: Sequence[LoadableImage],
     view: turning.View,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Measure `relative` and `matched` of closures by images (n,) of that view."""
+    """Return `relative` and `matched` of closures by points of images (n,) of a camera."""
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     if not len(closures):
         return relative, seen
@@ -258,50 +257,50 @@ def find_pose(
     matches: Sequence[FloatArray], ways: FloatArray, view: turning.View, guess: FloatArray
 ) -> FloatArray | None:
     """
-    Find the pose (3,) of an image in the frame of another one, from a guess of it.
+    Find the pose (3,) of image a in the frame of image b, from a guess; None if too little agrees.
 
-    `matches`: places (m, 4) of points in each of the images about the other one, and in the image.
-    `ways`: (k, 3) poses of the other one in the frames of these. None where too little agrees.
+    `matches`: places (m, 4) of points in each of k images about b, and in a. `ways`: (k, 3) poses
+    of b in the frames of these images.
     """
     which = np.repeat(np.arange(len(matches)), [len(each) for each in matches])
     if len(which) < _MIN_MATCHES:
         return None
     rays = (np.concatenate(list(matches)) - np.tile(view.ahead, 2)) / view.focal
     noise = _NOISE / view.focal
-    # there are local optima aside
+    # start also from the sides, as there are local optima
     starts = guess + np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])
     poses = [_refined(guess, start, rays, ways[which], noise) for start in starts]
     agreeing = [np.abs(_epipolar_errors(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
     best = int(np.argmax([each.sum() for each in agreeing]))
     enough = agreeing[best].sum() >= _MIN_MATCHES and agreeing[best].mean() > 0.35
-    near = np.all(np.abs(poses[best] - guess) < 3.0 * _GUESS)
+    near = np.all(np.abs(poses[best] - guess) < 3.0 * _GUESS_SD)
     return poses[best] if enough and near else None
 
 
 def _refined(
     guess: FloatArray, start: FloatArray, rays: FloatArray, ways: FloatArray, noise: float
 ) -> FloatArray:
-    """Pose (3,) that points agree on best near a start, by Cauchy's law that becomes sharper."""
-    pose, prior, step = start.copy(), np.diag(1.0 / _GUESS**2), 1e-4 * np.eye(3)
-    each = 5.0 / len(rays) / noise**2  # errors of matches are correlated: they count as five
+    """Fit a pose (3,) to points from a start, with a Cauchy loss that narrows in steps."""
+    pose, prior, step = start.copy(), np.diag(1.0 / _GUESS_SD**2), 1e-4 * np.eye(3)
+    each = 5.0 / len(rays) / noise**2  # errors are correlated: all matches count as five
     for sharp in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
-        missed = _epipolar_errors(pose, rays, ways)
+        errors = _epipolar_errors(pose, rays, ways)
         sides = [
             _epipolar_errors(pose + d, rays, ways) - _epipolar_errors(pose - d, rays, ways)
             for d in step
         ]
         slope = np.stack(sides, axis=1) / 2e-4
-        weighted = slope.T * (each / (1.0 + (missed / noise / sharp) ** 2))
-        right = weighted @ missed + prior @ (pose - guess)
+        weighted = slope.T * (each / (1.0 + (errors / noise / sharp) ** 2))
+        right = weighted @ errors + prior @ (pose - guess)
         pose = pose - np.linalg.solve(weighted @ slope + prior, right)
     return pose
 
 
 def _epipolar_errors(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     """
-    Distances (m,) of points from where they may be, in focal lengths (Sampson).
+    Return the Sampson distances (m,) of points from their epipolar lines, in focal lengths.
 
-    `rays`: (m, 4) right and down in an image and ours; `ways`: (m, 3), see `find_pose`.
+    `rays`: (m, 4) right and down in another image and in ours; `ways`: (m, 3), see `find_pose`.
     """
     ahead, left, turn = se2.compose(ways, pose).T
     x, y, x_ours, y_ours = rays.T
@@ -318,7 +317,7 @@ def _epipolar_errors(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> Fl
 
 
 def _neighbours(trajectories: Trajectories, image: int) -> Indices:
-    """Images of the same segment before and behind an image."""
+    """Return images of the same segment, up to two steps before and after an image."""
     travel = trajectories.travel[image] + trajectories.step * np.array([-2.0, -1.0, 1.0, 2.0])
     found = np.unique(trajectories.images_at(int(trajectories.segment[image]), travel))
     return np.asarray(found[found != image])

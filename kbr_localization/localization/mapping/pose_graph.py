@@ -1,16 +1,16 @@
 """
 The pose graph: poses of images and the errors of each run's odometry, by robust least squares.
 
-Unknown are the poses x_i of the images, the parameters p_r of each run's odometry (see
-`odometry_model`) and those that the runs have in common, p. Between neighbouring images of a
-segment the motion is u + J p_r with covariance Q, a closure says z with covariance C. With
+The unknowns are the poses x_i of the images, the parameters p_r of each run's odometry (see
+`odometry_model`) and p of the robot. The motion between neighbouring images of a segment is
+measured as z = u + J p_r with covariance Q, a closure measures z with covariance C. With
 e = z^-1 (x_i^-1 x_j) for each of these,
 
     sum of e^T Q^-1 e  +  sum of w e^T C^-1 e  +  sum of |p_r - p|^2 / run^2  +  prior of p
 
-is minimised by Gauss and Newton with sparse factors; poses of fixed segments are known. Some
-closures are wrong: the weights w of chains are those of Geman and McClure's loss, and chains that
-do not fit are let go.
+is minimised by Gauss-Newton steps with sparse factors; poses of fixed segments are known. Some
+closures are wrong: the chains have the weights w of the Geman-McClure loss, and chains that do not
+fit are dropped.
 """
 
 from collections.abc import Callable
@@ -42,11 +42,11 @@ from scipy.sparse.linalg import splu, SuperLU
 @dataclass(frozen=True)
 class Solved:
     """
-    Poses (n, 3) of all images and their covariances (n, 3, 3) about the best rigid alignment.
+    Poses (n, 3) of all images and their covariances (n, 3, 3) after the best rigid alignment.
 
-    `parameters`: (runs, 7) of the odometry; `calibration`: those of another run, in the metres of
-    these runs. `kept`: (m,) which closures hold. `growth`: standard deviations (3,) of the last
-    image against the first, without alignment.
+    `parameters`: (runs, 7) of the odometry; `calibration`: expected parameters of another run, in
+    the metres of these runs. `kept`: mask (m,) of the closures that fit. `end_deviations`:
+    standard deviations (3,) of the last image relative to the first, without alignment.
     """
 
     poses: FloatArray
@@ -54,32 +54,32 @@ class Solved:
     parameters: FloatArray
     calibration: Calibration
     kept: NDArray[np.bool_]
-    growth: FloatArray
+    end_deviations: FloatArray
 
 
 def solve_pose_graph(
     trajectories: Trajectories, closures: Closures, parameters: FloatArray, prior: Prior
 ) -> Solved:
-    """Solve for poses of joined segments, from parameters (7,) that rings of closures tell."""
+    """Solve for the poses of joined segments; `parameters` (7,) is the initial guess of p."""
     graph = PoseGraph(trajectories, closures, prior)
     runs = int(trajectories.run_of_segment.max()) + 1
     poses = initial_poses(trajectories, closures, parameters)
     x = np.concatenate([poses.ravel(), np.tile(parameters, runs + 1)])
     x = graph.solve(x, np.ones(len(closures)))
-    # let go of chains that do not fit
+    # drop chains that do not fit
     for _ in range(8):
-        weights = (GATE / (graph.squared(x)[1] + GATE)) ** 2
+        weights = (GATE / (graph.squared_errors(x)[1] + GATE)) ** 2
         x = graph.solve(x, weights, rounds=3)
-    x = graph.solve(x, graph.fitting(x))
-    kept = graph.fitting(x)
+    x = graph.solve(x, graph.inliers(x))
+    kept = graph.inliers(x)
     for _ in range(5):
-        graph.learn(x, kept)
-        x = graph.solve(x, kept * graph.trust(x))
-    return graph.solved(x, kept)
+        graph.estimate_deviations(x, kept)
+        x = graph.solve(x, kept * graph.robust_weights(x))
+    return graph.solution(x, kept)
 
 
 class PoseGraph:
-    """Steps and closures of images; x: poses (n, 3), parameters (runs, 7), common ones (7,)."""
+    """Residuals of steps and closures; x: poses (n, 3), parameters p_r (runs, 7) and p (7,)."""
 
     def __init__(self, trajectories: Trajectories, closures: Closures, prior: Prior) -> None:
         self.trajectories, self.closures, self.prior = trajectories, closures, prior
@@ -92,16 +92,16 @@ class PoseGraph:
         self.end = np.concatenate([before + 1, closures.first])
         self.relative = np.concatenate([steps, closures.relative])
         self.effects = np.concatenate([jacobians(steps), np.zeros((len(closures), 3, SIZE))])
-        # without systematic errors a fifth of the usual noise is left; a standing robot has some
+        # a fifth of the usual noise is not systematic; 1e-6 is for a standing robot
         self.variances = 0.2 * (prior.noise.variances(steps) + 1e-6)
-        # closures share their images: of many runs along one way, all pairs say no more than a few
+        # closures share images: all pairs of many runs on one way hold no more than a few of them
         ends = np.stack([closures.first, closures.second])
         count = np.bincount(ends.ravel(), minlength=len(trajectories))
-        self.alike = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
-        # deviations of closures by whole images, and of those that matched points tell
+        self.correlation = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
+        # deviations of closures by whole images, and of closures by matched points
         self.deviation, self.matched = np.tile(DEVIATION, (2, 1)), closures.matched.astype(np.intp)
-        # images are eliminated in an order that fills little, what all share after them; to find
-        # an order takes longer than to factor
+        # find the elimination order once, as that takes longer than factoring: images in an order
+        # with little fill-in, then the shared parameters
         n, runs = len(trajectories), int(trajectories.run_of_segment.max()) + 1
         links = sparse.coo_matrix((np.ones(len(self.start)), (self.start, self.end)), (n, n))
         links = links + links.T + (2 * len(self.start) + 1) * sparse.eye(n)
@@ -114,20 +114,23 @@ class PoseGraph:
         of_runs = parameters.reshape(-1, SIZE)
         return poses.reshape(-1, 3), of_runs[:-1], of_runs[-1]
 
-    def _misses(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Errors (s + m, 3) of the steps of the odometry and of the closures; what they expect."""
+    def _all_errors(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return errors (s + m, 3) of odometry steps and closures, and the motions they expect."""
         poses, parameters, _ = self._parts(x)
         of_runs = parameters[self.trajectories.run[self.start]]
         expected = self.relative + np.einsum('mij,mj->mi', self.effects, of_runs)
         return se2.between(expected, se2.between(poses[self.start], poses[self.end])), expected
 
-    def misses(self, x: FloatArray) -> FloatArray:
-        """Errors (m, 3) of the closures."""
-        return self._misses(x)[0][self.steps :]  # noqa: E203
+    def errors(self, x: FloatArray) -> FloatArray:
+        return self._all_errors(x)[0][self.steps :]  # noqa: E203
 
     def solve(self, x: FloatArray, weights: np.ndarray, rounds: int = 30) -> FloatArray:
-        """Minimise by Gauss and Newton, with weights (m,) of the closures; raises MapError."""
-        self._refuse_unrelated(weights > 1e-6)
+        """
+        Minimise by Gauss-Newton steps, with weights (m,) of the closures.
+
+        Raises MapError if the graph is not connected.
+        """
+        self._check_connected(weights > 1e-6)
         for _ in range(rounds):
             solve, gradient = self._normal(x, weights)
             change = -solve(gradient)
@@ -138,9 +141,9 @@ class PoseGraph:
                 break
         return x
 
-    def _refuse_unrelated(self, used: NDArray[np.bool_]) -> None:
+    def _check_connected(self, used: NDArray[np.bool_]) -> None:
         every = np.concatenate([np.ones(self.steps, dtype=bool), used])
-        n, fixed = len(self.trajectories), self.fixed  # the fixed images hang together
+        n, fixed = len(self.trajectories), self.fixed  # connect all fixed images
         start = np.concatenate([self.start[every], fixed[:-1]])
         end = np.concatenate([self.end[every], fixed[1:]])
         related = sparse.coo_matrix((np.ones(len(start)), (start, end)), shape=(n, n))
@@ -154,36 +157,36 @@ class PoseGraph:
     def _normal(
         self, x: FloatArray, weights: np.ndarray
     ) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
-        """Return what solves the normal equations, and the gradient."""
+        """Return a solver of the normal equations, and the gradient."""
         error, jacobian = self._system(x, weights)
         ordered = jacobian[:, self.order]
         factor, place = _factored(ordered.T @ ordered, 'NATURAL'), np.argsort(self.order)
         return lambda right: factor.solve(right[self.order])[place], jacobian.T @ error
 
     def _system(self, x: FloatArray, weights: np.ndarray) -> tuple[FloatArray, sparse.csr_matrix]:
-        """Return the residuals, of variance one, and their Jacobian."""
+        """Return the residuals, scaled to variance one, and their Jacobian."""
         poses, parameters, common = self._parts(x)
         n, runs = len(poses), len(parameters)
-        misses, expected = self._misses(x)
-        trust = np.sqrt(weights / self.alike)[:, np.newaxis] / self.deviation[self.matched]
+        errors, expected = self._all_errors(x)
+        trust = np.sqrt(weights / self.correlation)[:, np.newaxis] / self.deviation[self.matched]
         precise = np.concatenate([self.variances**-0.5, trust])
         turned = precise[..., np.newaxis] * se2.rotation(-poses[self.start, 2] - expected[:, 2])
         lever = (poses[self.start] - poses[self.end]) * np.array([1.0, 1.0, 0.0])
         by_run = -precise[..., np.newaxis] * (se2.rotation(-expected[:, 2]) @ self.effects)
         fixed, given = self.fixed, self.trajectories.odometry[self.fixed]
         if not len(fixed):
-            fixed, given = np.zeros(1, dtype=np.intp), poses[:1]  # the first image stays
+            fixed, given = np.zeros(1, dtype=np.intp), poses[:1]  # fix the first image
         away = se2.difference(poses[fixed], given)
         deviations, mean = self.prior.deviations.copy(), self.prior.mean.copy()
         if len(self.fixed) < 2:
-            # without metres from elsewhere the scale would be chosen for small misses: it stays 0
+            # fix the scale at 0: without known poses it would only shrink the errors
             deviations[SCALE], mean[SCALE] = 1e-6, 0.0
         first, of_run = 3 * n, self.trajectories.run[self.start]
         usual = np.diag(1.0 / RUN_SD)
-        # residuals (k, d), and their derivatives (k, d, u) by u unknowns from some numbers (k,) on
+        # residuals (k, d), and derivatives (k, d, u) by the u unknowns from columns (k,) on
         table: list[tuple[FloatArray, list[tuple[FloatArray, Indices]]]] = [
             (
-                precise * misses,
+                precise * errors,
                 [
                     (-turned @ se2.adjoint(lever), 3 * self.start),
                     (turned, 3 * self.end),
@@ -214,40 +217,39 @@ class PoseGraph:
         jacobian = sparse.csr_matrix((data, (at_rows, at_columns)), shape=(row, len(x)))
         return np.concatenate([residuals.ravel() for residuals, _ in table]), jacobian
 
-    def squared(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Squared distance of each closure (m,), and the mean of those of its chain."""
-        squared = np.sum((self.misses(x) / DEVIATION) ** 2, axis=1)
+    def squared_errors(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return squared errors (m,) of closures, in deviations, and their means over chains."""
+        squared = np.sum((self.errors(x) / DEVIATION) ** 2, axis=1)
         names, chain = np.unique(self.closures.chain, return_inverse=True)
         mean = np.bincount(chain, squared, len(names)) / np.bincount(chain, minlength=len(names))
         return squared, mean[chain]
 
-    def fitting(self, x: FloatArray) -> NDArray[np.bool_]:
-        """Which closures (m,) fit, of chains that fit on average."""
-        squared, of_chains = self.squared(x)
+    def inliers(self, x: FloatArray) -> NDArray[np.bool_]:
+        """Return a mask (m,) of the closures that fit, in chains that fit on average."""
+        squared, of_chains = self.squared_errors(x)
         return np.asarray((of_chains < GATE) & (squared < GATE))
 
-    def trust(self, x: FloatArray) -> FloatArray:
-        """Weights (m,) of the closures by what they miss: points that tell one may be wrong."""
-        missed = np.sum((self.misses(x) / self.deviation[self.matched]) ** 2, axis=1)
+    def robust_weights(self, x: FloatArray) -> FloatArray:
+        """Return weights (m,) of the closures, below 1 for outliers by matched points."""
+        missed = np.sum((self.errors(x) / self.deviation[self.matched]) ** 2, axis=1)
         return np.where(self.closures.matched, (GATE / (missed + GATE)) ** 2, 1.0)
 
-    def learn(self, x: FloatArray, kept: NDArray[np.bool_]) -> None:
-        """Take the deviations of closures from what they miss."""
-        misses = self.misses(x)
-        for seen in (0, 1):
-            own = misses[kept & (self.closures.matched == seen)]
+    def estimate_deviations(self, x: FloatArray, kept: NDArray[np.bool_]) -> None:
+        """Estimate the deviations of the closures from their errors; `kept`: mask (m,)."""
+        errors = self.errors(x)
+        for matched in (0, 1):
+            own = errors[kept & (self.closures.matched == matched)]
             if len(own) > 3 * REACH:
                 spread = 1.4826 * np.median(np.abs(own), axis=0)
-                # matched points tell the offset aside and the turn better than whole images
-                smallest = [0.05, 0.025, 0.008] if seen else [0.05, 0.05, 0.02]
-                self.deviation[seen] = np.clip(spread, smallest, DEVIATION)
+                # matched points measure the lateral offset and the turn better than whole images
+                smallest = [0.05, 0.025, 0.008] if matched else [0.05, 0.05, 0.02]
+                self.deviation[matched] = np.clip(spread, smallest, DEVIATION)
 
-    def solved(self, x: FloatArray, kept: NDArray[np.bool_]) -> Solved:
-        """Return a solution with the covariances of its poses."""
-        solve, _ = self._normal(x, kept * self.trust(x))
+    def solution(self, x: FloatArray, kept: NDArray[np.bool_]) -> Solved:
+        solve, _ = self._normal(x, kept * self.robust_weights(x))
         poses, parameters, common = self._parts(x)
         free = np.flatnonzero(~self.trajectories.fixed_images)
-        # between these images covariances are interpolated
+        # compute covariances at these images and interpolate between them
         sample = select_evenly(free, 250)
         columns = (3 * sample[:, np.newaxis] + np.arange(3)).ravel()
         columns = np.append(columns, len(x) - SIZE + np.arange(SIZE))
@@ -256,9 +258,9 @@ class PoseGraph:
         joint = np.asarray(solve(unit)[columns])
         of_common = joint[-SIZE:, -SIZE:] + np.diag(RUN_SD**2)
         joint = joint[:-SIZE, :-SIZE] + self._unobservable(poses[sample])
-        growth = np.sqrt(np.maximum(np.diag(joint)[-3:], 0.0))
+        end_deviations = np.sqrt(np.maximum(np.diag(joint)[-3:], 0.0))
         if not len(self.fixed):
-            joint = _about_alignment(joint, poses[sample])
+            joint = _after_alignment(joint, poses[sample])
         k, at = np.arange(len(sample)), np.arange(len(poses))
         blocks = joint.reshape(len(k), 3, len(k), 3)[k, :, k].reshape(len(k), 9)
         rows = np.stack([np.interp(at, sample, column) for column in blocks.T], axis=1)
@@ -268,15 +270,15 @@ class PoseGraph:
             parameters,
             Calibration(common, of_common),
             kept,
-            growth,
+            end_deviations,
         )
 
     def _unobservable(self, poses: FloatArray) -> FloatArray:
         """
-        Covariance (3 k, 3 k) by what closures tell nothing about, or too little to rely on.
+        Return the covariance (3 k, 3 k) due to what closures do not determine reliably.
 
-        That is the scale of all metres, unless poses are known, and the offset of the odometry's
-        point: places that are shown again are seen from the same side.
+        That is the scale, unless poses are known, and the offset of the odometry's point, because
+        closures are between images that look in the same direction.
         """
         ahead = np.stack([np.cos(poses[:, 2]), np.sin(poses[:, 2]), 0.0 * poses[:, 2]], axis=1)
         left = ahead[:, [1, 0, 2]] * [-1.0, 1.0, 0.0]
@@ -291,12 +293,12 @@ def _factored(matrix: sparse.spmatrix, ordering: str) -> SuperLU:
     return splu(matrix.tocsc(), ordering, diag_pivot_thresh=0.0, options=options)
 
 
-def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
+def _after_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
     """
-    Covariance (3 k, 3 k) of poses once the best rigid motion of all of them is taken out.
+    Return the covariance (3 k, 3 k) of poses after the best rigid alignment of their positions.
 
-    With T (3 k, 3) the poses' change by a motion of the whole, T (T^T T)^-1 T^T is what an
-    alignment of the positions takes away.
+    With T (3 k, 3) the change of the poses by a rigid motion, the projection T (T^T T)^-1 T^T is
+    what the alignment removes.
     """
     away = poses - poses.mean(axis=0)
     away[:, 2] = 0.0
@@ -313,7 +315,7 @@ def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
 def initial_poses(
     trajectories: Trajectories, closures: Closures, parameters: FloatArray
 ) -> FloatArray:
-    """Poses (n, 3) by the odometry without its errors, segments joined by the best closures."""
+    """Return poses (n, 3) by the corrected odometry, segments joined by the best closures."""
     poses, segment = corrected_poses(trajectories, parameters), trajectories.segment
     placed = trajectories.fixed.copy()
     if not placed.any():
