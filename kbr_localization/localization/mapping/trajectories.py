@@ -105,7 +105,7 @@ def odometry_breaks(
     """
     Find images, numbered from `first`, before which the odometry breaks, with the reasons.
 
-    It breaks if it jumps (`tracks.plausible_steps`), or pauses for long and then continues elsewhere or
+    It breaks if it jumps (`plausible_steps`), or pauses for long and then continues elsewhere or
     after a reset. Odometry cannot distinguish a robot that drove unrecorded from one that was
     pushed or whose driver restarted: only images show where it is.
     """
