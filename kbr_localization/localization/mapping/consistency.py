@@ -223,7 +223,7 @@ class _Cycles:
         return best
 
     def parameters(self, chosen: Indices, prior: Prior) -> FloatArray:
-        """Fit parameters (7,) to the cycles of the chosen closures, with a Cauchy loss."""
+        """Fit the odometry errors (7,) to the cycles of chosen closures, with a Cauchy loss."""
         inside = np.isin(np.arange(self.count), chosen)
         use = self.is_cycle & (np.outer(inside, inside) & ~np.eye(self.count, dtype=bool)).ravel()
         if not use.any():
