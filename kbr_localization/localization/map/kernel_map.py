@@ -223,7 +223,7 @@ class KernelMap:
 
     @functools.cached_property
     def similarities(self) -> Comparer:
-        """Function from a descriptor (d,) to its kernel values (n,), which are not centred."""
+        """Compute the kernel values (n,), not centred, of a descriptor (d,) and all images."""
         if self.is_large:
             return functools.partial(kernel_vectors, self.describer, self.descriptors)
         return self.describer.comparer(self.descriptors)
