@@ -33,7 +33,7 @@ def fields_of(config: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in found if 'description' in field.metadata}
 
 
-def allowed(field: dataclasses.Field[Any]) -> str:
+def allowed_values(field: dataclasses.Field[Any]) -> str:
     """Describe the allowed values as `[0, inf]` or `raw, compressed`; empty if unlimited."""
     low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
     unbounded = (low, high) == (-math.inf, math.inf)
@@ -48,7 +48,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, field in fields_of(self).items():
-            value, expected = getattr(self, name), allowed(field)
+            value, expected = getattr(self, name), allowed_values(field)
             kind: Any = type(field.default)
             accepted = (int, float) if kind is float else (kind,)
             low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))

@@ -34,7 +34,7 @@ def tracked(what: str, items: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def shown_by(show: Progress | None) -> Iterator[None]:
+def report_to(show: Progress | None) -> Iterator[None]:
     """Call `show` with the progress that the block reports; None shows nothing."""
     token = _shown.set(show)
     try:
@@ -55,7 +55,7 @@ def terminal_progress() -> Iterator[None]:
                 last = time.monotonic()
                 print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)
 
-        with shown_by(show_lines):
+        with report_to(show_lines):
             yield
         return
     # importing rich takes 0.25 s, which a log does not need
@@ -76,5 +76,5 @@ def terminal_progress() -> Iterator[None]:
                 tasks[what] = bars.add_task(escape(printable(what)))
             bars.update(tasks[what], completed=done, total=total)
 
-        with shown_by(show_bars):
+        with report_to(show_bars):
             yield

@@ -16,7 +16,7 @@ from typing import Any
 import warnings
 
 from kbr_localization.errors import WorkersError
-from kbr_localization.progress import report, shown_by
+from kbr_localization.progress import report, report_to
 
 Work = Callable[[Any], Any]
 _workers: ContextVar[tuple[int, Any]] = ContextVar('workers', default=(1, None))
@@ -149,7 +149,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _run_task(work: Work, task: Any) -> Any:
-    with one_thread(), shown_by(None):
+    with one_thread(), report_to(None):
         return work(task)
 
 

@@ -16,7 +16,7 @@ from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
-from kbr_localization.progress import shown_by
+from kbr_localization.progress import report_to
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
 from map_helpers import TinyRun
@@ -119,7 +119,7 @@ def test_a_stopped_tuner_continues_where_it_was(runs, tmp_path):
         if what.startswith('tuning'):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), shown_by(stop):
+    with pytest.raises(KeyboardInterrupt), report_to(stop):
         tuned(runs, journal=path)
     assert len(path.read_text().splitlines()) == 1
     kernel_map, rows = tuned(runs, journal=path)

@@ -49,11 +49,11 @@ from pathlib import Path
 import sys
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo import tour
-from kbr_localization.progress import shown_by
+from kbr_localization.progress import report_to
 
 folder = Path(sys.argv[1])
 run = open_dataset(folder / 'run')
-with shown_by(lambda what, done, total: print('plays')):
+with report_to(lambda what, done, total: print('plays')):
     tour.localize_over_ros(folder, run, 0.05)
 """
 

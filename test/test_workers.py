@@ -12,7 +12,7 @@ import cv2
 from helpers import write_tiny_cold_run
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.progress import report, shown_by
+from kbr_localization.progress import report, report_to
 from kbr_localization.workers import open_workers, run_batches, run_tasks, THREAD_VARIABLES
 from map_helpers import assert_equal_maps
 from process_helpers import assert_nobody_is_left, leader
@@ -32,7 +32,7 @@ def work_here(task):
 @pytest.mark.parametrize('jobs', [1, 2])
 def test_every_task_is_done_once_on_one_thread(jobs):
     before, counted = cv2.getNumThreads(), []
-    with open_workers(jobs), shown_by(lambda *progress: counted.append(progress)):
+    with open_workers(jobs), report_to(lambda *progress: counted.append(progress)):
         found = list(run_tasks(work_here, list(range(20))))
         assert run_batches('counting', list, range(5), 2) == [0, 1, 2, 3, 4]
         with pytest.raises(VisionError, match='refused'):

@@ -80,7 +80,7 @@ def parameters(
     json: options.Json = False,
 ) -> None:
     """List the parameters for `--set` with their defaults, ranges and descriptions."""
-    from kbr_localization.configuration import allowed, fields_of
+    from kbr_localization.configuration import allowed_values, fields_of
     from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
 
@@ -91,7 +91,7 @@ def parameters(
                 {
                     'parameter': config.prefix + name,
                     'default': field.default,
-                    'values': allowed(field),
+                    'values': allowed_values(field),
                     'description': field.metadata['description'],
                 }
             )

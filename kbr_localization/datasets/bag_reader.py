@@ -65,7 +65,7 @@ class Bag:
         self._cursor: list[Iterator[tuple[Topic, int, Any]]] = []
         self._is_ros1 = self.path.suffix == '.bag'
         self._read = NOETIC.deserialize_ros1 if self._is_ros1 else TYPESTORE.deserialize_cdr
-        with self._failures():
+        with self._as_dataset_errors():
             if self.path.is_dir():
                 read_file(self.path / METADATA, most=1 << 22)  # rosbags has no limit of bytes
             self._reader = (rosbag1 if self._is_ros1 else rosbag2).Reader(self.path)
@@ -84,7 +84,7 @@ class Bag:
     ) -> Iterator[tuple[Topic, int, Any]]:
         """Yield topic, time of recording in ns and message; count in `skipped` what is broken."""
         missing = Counter({topic: topic.count for topic in topics})
-        with self._failures():
+        with self._as_dataset_errors():
             for topic, time_ns, message in _records(self._reader, self._read, topics):
                 missing[topic] -= 1
                 if message is None:
@@ -102,7 +102,7 @@ class Bag:
         Later messages of the same second are read from the same cursor, because opening one
         searches all chunks of the bag and reads a whole chunk.
         """
-        with self._lock, self._failures():
+        with self._lock, self._as_dataset_errors():
             last_topic, last_ns, end_ns = self._position
             if topic != last_topic or not last_ns < time_ns < end_ns:
                 end_ns = time_ns + 10**9
@@ -124,7 +124,7 @@ class Bag:
         return '', ''
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _as_dataset_errors(self) -> Iterator[None]:
         """Convert any error of rosbags, as a damaged bag causes, to a one-line DatasetError."""
         try:
             yield

@@ -59,7 +59,7 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
 
     def write_odometry(part: slice) -> None:
         for stamp_ns, pose in zip(track.stamps_ns[part].tolist(), track.poses[part], strict=True):
-            fields = {'child_frame_id': BASE_FRAME, 'pose': _with_covariance(pose, 0.0)}
+            fields = {'child_frame_id': BASE_FRAME, 'pose': _pose_with_covariance(pose, 0.0)}
             write('/odom', bag_reader.ODOMETRY, stamp_ns, ODOMETRY_FRAME, **fields)
 
     # users may choose reference poses in an odometry frame, which readers would ignore
@@ -84,7 +84,8 @@ def _write_messages(writer: Writer, dataset: Dataset, skipped: Skipped) -> None:
                 write(topic, bag_reader.COMPRESSED, frame.stamp_ns, CAMERA_FRAME, **fields)
                 images += 1
         if images > before and frame.reference is not None:
-            kind, pose = bag_reader.POSE_WITH_COVARIANCE, _with_covariance(frame.reference, 1e-6)
+            kind = bag_reader.POSE_WITH_COVARIANCE
+            pose = _pose_with_covariance(frame.reference, 1e-6)
             write('/reference_pose', kind, frame.stamp_ns, map_frame, pose=pose)
     write_odometry(slice(done, None))
     if images == 0:
@@ -105,7 +106,7 @@ def make_message(type_name: str, fields: dict[str, Any]) -> Any:
     return TYPESTORE.types[type_name](**values)
 
 
-def _with_covariance(pose: FloatArray, variance: float) -> dict[str, Any]:
+def _pose_with_covariance(pose: FloatArray, variance: float) -> dict[str, Any]:
     x, y, heading = pose.tolist()
     covariance = np.zeros(36)
     covariance[[0, 7, 35]] = variance  # x, y and yaw in the row-major 6x6 matrix

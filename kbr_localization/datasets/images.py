@@ -96,7 +96,7 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def check_size(width: int, height: int, name: str) -> None:
+def _check_pixels(width: int, height: int, name: str) -> None:
     if width * height > MAX_PIXELS:
         raise DatasetError(
             f'image {name}: {width}x{height} pixels, expected at most {MAX_PIXELS} in all: scale '
@@ -112,7 +112,7 @@ def decode_image(data: bytes, name: str) -> Image:
     Raises DatasetError for other formats, truncated or damaged data, and, before decoding, for
     more than `MAX_PIXELS`. `name`: used in messages.
     """
-    check_size(*_checked_size(data, name), name)
+    _check_pixels(*_check_whole(data, name), name)
     try:
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYCOLOR)
     except cv2.error as error:
@@ -141,7 +141,7 @@ def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 
     if not hasattr(image, 'encoded'):
         return encode_jpeg(image() if callable(image) else image, name, quality)
     data: bytes = image.encoded(quality)
-    _checked_size(data, name)
+    _check_whole(data, name)
     return data
 
 
@@ -168,7 +168,7 @@ def decode_raw_image(message: Any, name: str = 'message') -> Image:
             f'image {name}: expected a positive size and at least {max(row, 1)} bytes '
             f'a row, got {width}x{height} {encoding} with a step of {step}'
         )
-    check_size(width, height, name)
+    _check_pixels(width, height, name)
     values = np.frombuffer(message.data, dtype=np.uint8)
     # the last row need not be padded
     if values.size < step * (height - 1) + row:
@@ -200,7 +200,7 @@ def _refuse_measurements(encoding: str, name: str) -> None:
         )
 
 
-def _checked_size(data: bytes, name: str) -> tuple[int, int]:
+def _check_whole(data: bytes, name: str) -> tuple[int, int]:
     """Return width and height of a whole JPEG or PNG; raises DatasetError."""
     reader: type[JpegImageFile | PngImageFile]
     if data.startswith(b'\x89PNG\r\n\x1a\n'):

@@ -17,7 +17,7 @@ Item = TypeVar('Item')
 ImageSet = tuple[int, tuple[Item | None, ...]]
 """Stamp in ns, and the image of each camera or None."""
 
-TOLERANCE = 0.05
+STAMP_TOLERANCE = 0.05
 """Maximum difference in seconds of the stamps of a set of images."""
 _IMAGE_WORDS = (
     *('image', 'image_raw', 'image_color', 'image_mono', 'image_rect', 'image_rect_color'),
@@ -61,7 +61,7 @@ class Synchronizer(Generic[Item]):
     def __init__(
         self,
         names: Sequence[str],
-        tolerance: float = TOLERANCE,
+        tolerance: float = STAMP_TOLERANCE,
         silent: float = 1.0,
         size: int = 100,
     ) -> None:
@@ -201,7 +201,7 @@ def join_cameras(cameras: Sequence[str], runs: Sequence[Dataset]) -> Dataset:
     matched = [found for _, found in itertools.chain(*sets)]
     if all(None in found for found in matched):
         raise DatasetError(
-            f'{first.name}: no images of {", ".join(cameras)} within {TOLERANCE} s of each '
+            f'{first.name}: no images of {", ".join(cameras)} within {STAMP_TOLERANCE} s of each '
             'other: are their stamps of one clock?'
         )
     skipped = {

@@ -91,12 +91,11 @@ def open_dataset(
     Open a COLD run, a bag (a folder, or one file of it) or a public dataset's folder.
 
     `cameras`: folders of the run, topics of the bag, or names (`camera_name`); with several the
-    images are `MultiImage`s of stamps at most `TOLERANCE` seconds apart. The default is the first
-    camera, or all of a recorded run. `odometry_topic`, `reference_topic`: needed for bags with
-    several. `guess`: choose the likeliest topics where that is unclear. `spacing`: metres between
-    the images of a folder without poses. `odometry_seed`: of the synthetic odometry of a run that
-    has none (see its `notes`). Raises DatasetError when the path holds no run, or not these
-    cameras or topics.
+    images are `MultiImage`s. The default is the first camera, or all of a recorded run.
+    `odometry_topic`, `reference_topic`: needed for bags with several. `guess`: choose the
+    likeliest topics where that is unclear. `spacing`: metres between the images of a folder
+    without poses. `odometry_seed`: of the synthetic odometry of a run that has none (see its
+    `notes`). Raises DatasetError when the path holds no run, or not these cameras or topics.
     """
     where = Path(path)
     if not where.exists():

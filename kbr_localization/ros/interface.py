@@ -6,7 +6,7 @@ import re
 import textwrap
 from typing import Any
 
-from kbr_localization.configuration import allowed, fields_of
+from kbr_localization.configuration import allowed_values, fields_of
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig, PlayerConfig, RecorderConfig
 from kbr_localization.ros.parameters import to_ros
@@ -64,7 +64,7 @@ def _parameters(config_class: Any) -> Iterator[tuple[str, str, str]]:
     """Yield names, defaults in YAML, and descriptions with the allowed values."""
     for name, field in fields_of(config_class).items():
         text = str(yaml.safe_dump(to_ros(field.default), default_flow_style=True))
-        description, values = field.metadata['description'], allowed(field)
+        description, values = field.metadata['description'], allowed_values(field)
         if values:
             description += f' ({values})' if field.metadata['choices'] else f' {values}'
         yield name, text.removesuffix('...\n').strip(), description
