@@ -90,7 +90,7 @@ def test_an_odometry_that_breaks_is_cut_and_joined_where_images_show_the_same():
         reset=1.4 * ROUND, origin=(1.0, 0.5, 0.3), pause=60.0, carried=(0.7 * ROUND, 0.5 * ROUND)
     )
     kernel_map, notes = map_from_odometry([run], VISION)
-    for says in ('pauses for 60 s and does not go on where it was', 'stands still'):
+    for says in ('pauses for 60 s and does not continue where it was', 'stands still'):
         assert sum(says in note for note in notes) == 1
     assert len(kernel_map) == len(run)
     assert trajectory_error(kernel_map.poses, run.true) < 0.5
@@ -108,7 +108,7 @@ PARKED = np.array([3.0, -2.0, 1.0])
         (60.0, (0.0, 0.0, 0.8), False, 'pauses for 60 s'),
         (60.0, (0.0, 0.0, 0.0), True, 'pauses for 60 s'),  # made to go on by its reader
         (9.0, (0.0, 0.0, 0.0), True, ''),
-        (0.1, (2.0, 0.0, 0.0), False, 'leaps by 2.0 m'),
+        (0.1, (2.0, 0.0, 0.0), False, 'jumps by 2.0 m'),
         (0.01, (0.4, 0.0, 0.0), False, ''),  # late or noisy, but no leap
     ],
 )

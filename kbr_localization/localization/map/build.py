@@ -29,9 +29,9 @@ LOG = logging.getLogger(__name__)
 
 VOCABULARY_IMAGES = 200
 _LATE = (
-    'the odometry of %s is %.3f s (± %.3f) %s its reference poses: the map measures its errors at '
-    'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
-    'are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
+    'the odometry of %s is %.3f s (± %.3f) %s its reference poses: this delay is removed for the '
+    'map, but a robot that drives with it has errors in turns, and if the stamps of the reference '
+    'are wrong, so are the poses of the images; see "Stamps" in docs/odometry.md'
 )
 
 
@@ -134,7 +134,7 @@ def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
 
 
 def _frames_with_poses(datasets: Sequence[Dataset], known: bool) -> dict[str, Any]:
-    """Return frames with poses and their rows in a map, by name; count the other frames."""
+    """Return `frames` (n,) with poses and their rows of a map, by name; count the other frames."""
     rows, outside = list[tuple[int, Frame]](), []
     for run, dataset in enumerate(datasets):
         own = [frame for frame in dataset if not known or frame.reference is not None]
@@ -205,9 +205,7 @@ def _usable(
     return used
 
 
-def _measure_odometry(
-    posed: Mapping[str, np.ndarray], datasets: Sequence[Dataset]
-) -> dict[str, Any]:
+def _measure_odometry(posed: dict[str, Any], datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Measure delay, errors and noise of the odometry against the reference poses."""
     tracks, delays = [], []
     for run in np.unique(posed['run_index']):
@@ -232,10 +230,7 @@ def _measure_odometry(
 
 
 def describe_images(
-    describer: Describer,
-    images: Sequence[LoadableImage],
-    what: str,
-    thumbnails: bool = False,
+    describer: Describer, images: Sequence[LoadableImage], what: str, thumbnails: bool = False
 ) -> list[DescribedImage]:
     """Describe images, or images that functions load; progress is reported as `what`."""
     # pickle the describer here, so that each process unpickles it only once
@@ -261,5 +256,4 @@ def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> D
         return DescribedImage(None, seconds=time.process_time() - start, error=error)
     seconds = time.process_time() - start
     small = make_thumbnail(image) if thumbnail else b''
-    shape = image.shape[:2]
-    return DescribedImage(descriptor, shape, small, seconds)
+    return DescribedImage(descriptor, image.shape[:2], small, seconds)

@@ -388,7 +388,7 @@ def _read_array(dataset: h5py.Dataset) -> np.ndarray:
     filters = {plan.get_filter(index)[0] for index in range(plan.get_nfilters())}
     allowed = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
     if not filters <= allowed or dataset.dtype.kind not in 'iufSb':
-        raise MapError(f'{name} is {dataset.dtype} with filters {filters}: no map has such arrays')
+        raise MapError(f'{name} is {dataset.dtype} with filters {filters}: not allowed in a map')
     offset = dataset.id.get_offset()
     if dataset.nbytes < MAPPED_BYTES or offset is None or dataset.dtype.kind == 'S':
         return np.asarray(dataset[...])

@@ -151,8 +151,8 @@ def _join(own: KernelMap, datasets: Sequence[Dataset], other: KernelMap | None =
     closures = loop_closure.find_closures(own.describer, descriptors, trajectories)
     accepted, parameters, group = accept_closures(trajectories, closures, corrected.prior)
     if view is not None:
-        held, known = closures.select(accepted), corrected.prior.mean
-        measured = loop_closure.measure_closures(trajectories, held, known, images, view)
+        mean, certain = corrected.prior.mean, closures.select(accepted)
+        measured = loop_closure.measure_closures(trajectories, certain, mean, images, view)
         closures.relative[accepted], closures.matched[accepted] = measured
     group = group[trajectories.segment]
     main = group[0] if other is not None else np.argmax(np.bincount(group))
@@ -187,14 +187,12 @@ def _left_out(
             'direction, for 20 m; a map should have many images (--max-images), and a run with '
             'known poses is added by --poses known'
         )
-    notes = []
-    for number in np.unique(segment[~kept]):
-        images = np.flatnonzero(segment == number)
-        notes.append(
-            f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
-            'are left out: they share no place with the rest'
-        )
-    return notes
+    dropped = [np.flatnonzero(segment == number) for number in np.unique(segment[~kept])]
+    return [
+        f'{names[run[images[0]]]}: {len(images)} images from {seconds[images[0]]:.1f} s on '
+        'are left out: they share no place with the rest'
+        for images in dropped
+    ]
 
 
 def _solve(
@@ -251,7 +249,7 @@ def _summary(joined: _Joined) -> list[str]:
         ]
     sequences = len(np.unique(record.chain[record.kept == 1]))
     return [
-        f'{int(solved.kept.sum())} closures in {sequences} sequences, which miss '
+        f'{int(solved.kept.sum())} closures in {sequences} sequences, with errors of '
         f'{_median_errors(record)}; '
         f'{proposed - sequences} sequences that contradict them are left out',
         f'the last image is {uncertain} relative to the first; the scale is that of the odometry',
@@ -303,7 +301,7 @@ def extend(
     return _appended(kernel_map, added, part.poses, covariances, record), [
         *joined.notes,
         f'{len(part)} images of {dataset.name} joined by {int(record.kept.sum())} closures, '
-        f'{with_map} of them with the map, which miss {_median_errors(record)}',
+        f'{with_map} of them with the map, with errors of {_median_errors(record)}',
     ]
 
 

@@ -91,8 +91,8 @@ def find_closures(
         best = np.maximum(best, standard[:, trajectories.anchors(half)])
     scores = _sequence_scores(segment, own, best)
     rows, second = _peaks(segment, own, scores, MIN_LOOP * max(1.0 / step, 1.0))
-    alike = _same_shape(trajectories, anchors, own[rows], second)
-    rows, second = rows[alike], second[alike]
+    similar = _same_shape(trajectories, anchors, own[rows], second)
+    rows, second = rows[similar], second[similar]
     chain = _chains(segment, own[rows], second)
     kept = np.bincount(chain, minlength=1)[chain] >= 3
     rows, second, first = rows[kept], second[kept], own[rows[kept]]
@@ -224,43 +224,43 @@ def measure_closures(
     view: turning.View,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return `relative` and `matched` of closures by points of images (n,) of a camera."""
-    relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
+    relative, matched = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     if not len(closures):
-        return relative, seen
+        return relative, matched
     chosen = select_evenly(np.arange(len(closures)), 1500)
-    beside = [_neighbours(trajectories, int(closures.second[number])) for number in chosen]
-    needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
+    neighbours = [_neighbours(trajectories, int(closures.second[number])) for number in chosen]
+    needed = np.unique(np.concatenate([closures.first[chosen], *neighbours]))
     shown = [images[int(image)] for image in needed]
     detected: list[turning.Keypoints] = run_batches('finding points', _detect_all, shown, 32)
     keypoints = dict(zip(needed.tolist(), detected, strict=True))
     poses = corrected_poses(trajectories, parameters)
     pairs = []
-    for number, about in zip(chosen, beside, strict=True):
+    for number, about in zip(chosen, neighbours, strict=True):
         ours = keypoints[closures.first[number]]
-        ways = se2.between(poses[about], poses[closures.second[number]])
-        pairs.append(([keypoints[n] for n in about], ours, ways, relative[number]))
-    found = run_batches('looking at closures', partial(_find_poses, view), pairs, 8)
+        offsets = se2.between(poses[about], poses[closures.second[number]])
+        pairs.append(([keypoints[n] for n in about], ours, offsets, relative[number]))
+    found = run_batches('matching points of closures', partial(_find_poses, view), pairs, 8)
     for number, pose in zip(chosen, found, strict=True):
         if pose is not None:
-            relative[number], seen[number] = pose, True
-    return relative, seen
+            relative[number], matched[number] = pose, True
+    return relative, matched
 
 
 def _find_poses(view: turning.View, pairs: Sequence[tuple[Any, ...]]) -> list[FloatArray | None]:
     return [
-        find_pose([turning.match_keypoints(other, ours) for other in others], ways, view, guess)
-        for others, ours, ways, guess in pairs
+        find_pose([turning.match_keypoints(other, ours) for other in others], offsets, view, guess)
+        for others, ours, offsets, guess in pairs
     ]
 
 
 def find_pose(
-    matches: Sequence[FloatArray], ways: FloatArray, view: turning.View, guess: FloatArray
+    matches: Sequence[FloatArray], offsets: FloatArray, view: turning.View, guess: FloatArray
 ) -> FloatArray | None:
     """
-    Find the pose (3,) of image a in the frame of image b, from a guess; None if too little agrees.
+    Find the pose (3,) of image a in the frame of image b, from a guess; None if few points agree.
 
-    `matches`: places (m, 4) of points in each of k images about b, and in a. `ways`: (k, 3) poses
-    of b in the frames of these images.
+    `matches`: places (m, 4) of points in each of k images about b, and in a. `offsets`: (k, 3)
+    poses of b in the frames of these images.
     """
     which = np.repeat(np.arange(len(matches)), [len(each) for each in matches])
     if len(which) < _MIN_MATCHES:
@@ -269,40 +269,42 @@ def find_pose(
     noise = _NOISE / view.focal
     # start also from the sides, as there are local optima
     starts = guess + np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])
-    poses = [_refined(guess, start, rays, ways[which], noise) for start in starts]
-    agreeing = [np.abs(_epipolar_errors(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
-    best = int(np.argmax([each.sum() for each in agreeing]))
-    enough = agreeing[best].sum() >= _MIN_MATCHES and agreeing[best].mean() > 0.35
+    poses = [_refine_pose(guess, start, rays, offsets[which], noise) for start in starts]
+    inliers = [
+        np.abs(_epipolar_errors(pose, rays, offsets[which])) < 4.0 * noise for pose in poses
+    ]
+    best = int(np.argmax([each.sum() for each in inliers]))
+    enough = inliers[best].sum() >= _MIN_MATCHES and inliers[best].mean() > 0.35
     near = np.all(np.abs(poses[best] - guess) < 3.0 * _GUESS_SD)
     return poses[best] if enough and near else None
 
 
-def _refined(
-    guess: FloatArray, start: FloatArray, rays: FloatArray, ways: FloatArray, noise: float
+def _refine_pose(
+    guess: FloatArray, start: FloatArray, rays: FloatArray, offsets: FloatArray, noise: float
 ) -> FloatArray:
     """Fit a pose (3,) to points from a start, with a Cauchy loss that narrows in steps."""
     pose, prior, step = start.copy(), np.diag(1.0 / _GUESS_SD**2), 1e-4 * np.eye(3)
     each = 5.0 / len(rays) / noise**2  # errors are correlated: all matches count as five
-    for sharp in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
-        errors = _epipolar_errors(pose, rays, ways)
+    for width in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
+        errors = _epipolar_errors(pose, rays, offsets)
         sides = [
-            _epipolar_errors(pose + d, rays, ways) - _epipolar_errors(pose - d, rays, ways)
+            _epipolar_errors(pose + d, rays, offsets) - _epipolar_errors(pose - d, rays, offsets)
             for d in step
         ]
         slope = np.stack(sides, axis=1) / 2e-4
-        weighted = slope.T * (each / (1.0 + (errors / noise / sharp) ** 2))
+        weighted = slope.T * (each / (1.0 + (errors / noise / width) ** 2))
         right = weighted @ errors + prior @ (pose - guess)
         pose = pose - np.linalg.solve(weighted @ slope + prior, right)
     return pose
 
 
-def _epipolar_errors(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
+def _epipolar_errors(pose: FloatArray, rays: FloatArray, offsets: FloatArray) -> FloatArray:
     """
     Return the Sampson distances (m,) of points from their epipolar lines, in focal lengths.
 
-    `rays`: (m, 4) right and down in another image and in ours; `ways`: (m, 3), see `find_pose`.
+    `rays`: (m, 4) right and down in another image and in ours; `offsets`: (m, 3), see `find_pose`.
     """
-    ahead, left, turn = se2.compose(ways, pose).T
+    ahead, left, turn = se2.compose(offsets, pose).T
     x, y, x_ours, y_ours = rays.T
     cosine, sine = np.cos(turn), np.sin(turn)
     right, away = x_ours * cosine - sine, x_ours * sine + cosine

@@ -179,20 +179,20 @@ def correct_headings(
     differently, because the camera looks aside or is upside down. The same drift is removed from
     all runs, also from those without points.
     """
-    unknown = CorrectedOdometry(odometry, Prior())
+    uncorrected = CorrectedOdometry(odometry, Prior())
     steps, noise = se2.steps(odometry), MotionNoise.default()
     inside = np.flatnonzero(np.diff(run) == 0)
     seen = _measure_turns(points, steps, np.diff(run) != 0)
     if seen is None:
-        return unknown
+        return uncorrected
     view, turns = seen[0], turning.Turns._make(values[inside] for values in seen[1])
     count = np.isfinite(turns.angle).sum()
     if count < 30:
-        return unknown
-    law = noise.variances(steps[inside])[:, 2] + _FLOOR
-    fused, variances, drift, deviation = _fuse_turns(steps[inside], turns, law)
+        return uncorrected
+    wheels = noise.variances(steps[inside])[:, 2] + _FLOOR
+    fused, variances, drift, deviation = _fuse_turns(steps[inside], turns, wheels)
     if abs(drift) > 3.0 * ROBOT_SD[DRIFT]:
-        return unknown
+        return uncorrected
     steps[inside, 2] = fused
     mean, deviations = np.zeros(SIZE), ROBOT_SD.copy()
     # systematic errors of the camera: 0.002 rad/m of drift, 0.03 m of offset
@@ -200,7 +200,7 @@ def correct_headings(
     spread = float(np.hypot(view.deviation, 0.03))
     if spread < ROBOT_SD[OFFSET]:
         mean[OFFSET], deviations[OFFSET] = view.offset or 0.0, spread
-    less = np.array([1.0, 1.0, variances.sum() / law.sum()])
+    less = np.array([1.0, 1.0, variances.sum() / wheels.sum()])
     noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
     prior = Prior(noise, mean, deviations)
     share = float(count / len(inside))
@@ -225,9 +225,13 @@ def _measure_turns(
 
 
 def _fuse_turns(
-    steps: FloatArray, seen: turning.Turns, law: FloatArray
+    steps: FloatArray, seen: turning.Turns, wheels: FloatArray
 ) -> tuple[FloatArray, FloatArray, float, float]:
-    """Fuse turns of wheels and camera: turns (m,), variances (m,), drift and its deviation."""
+    """
+    Fuse the turns of wheels, with variances `wheels` (m,), and camera.
+
+    Return turns (m,), their variances (m,), the drift of the wheels, and its deviation.
+    """
     metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
     # a robust line through the origin, with the prior `ROBOT_SD`
@@ -235,16 +239,16 @@ def _fuse_turns(
     of_line, usual = float(information[0, 0]), ROBOT_SD[DRIFT] ** -2
     drift, deviation = float(slope[0]) * of_line / (of_line + usual), (of_line + usual) ** -0.5
     differ -= drift * metres
-    spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2
-    least = max(spread - float(np.median(law[known])), 0.1 * spread, _FLOOR)
+    variance = (1.4826 * np.median(np.abs(differ[known]))) ** 2
+    least = max(variance - float(np.median(wheels[known])), 0.1 * variance, _FLOOR)
     relative = np.where(known, seen.deviation / np.median(seen.deviation[known]), 1.0)
     camera = least * np.maximum(relative, 1.0) ** 2
-    weight = law / (law + camera)
+    weight = wheels / (wheels + camera)
     # outliers: a wheel slipped, or the points are on a moving object
-    outlying = np.abs(differ) > 5.0 * np.sqrt(law + camera)
+    outliers = np.abs(differ) > 5.0 * np.sqrt(wheels + camera)
     # trust the camera if many points agree, except in fast turns, which confuse points
     sure = (seen.inliers >= 20) & (seen.inlier_ratio > 0.6) & (np.abs(steps[:, 2]) < 0.2)
-    weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
+    weight[outliers] = np.where(sure[outliers], 1.0, 0.0)
     weight[~known] = 0.0
     turns = steps[:, 2] - drift * metres - np.where(known, weight * differ, 0.0)
-    return turns, np.where(weight > 0.0, weight * camera, law), drift, deviation
+    return turns, np.where(weight > 0.0, weight * camera, wheels), drift, deviation

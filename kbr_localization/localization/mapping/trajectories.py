@@ -120,13 +120,13 @@ def odometry_breaks(
     pausing = seconds > max(tracks.LONG_PAUSE, tracks.PAUSE_PERIODS * float(np.median(seconds)))
     found = []
     for at in np.flatnonzero(jumping | (pausing & elsewhere)):
-        why = f'its odometry leaps by {metres[at]:.1f} m'
+        why = f'its odometry jumps by {metres[at]:.1f} m'
         if pausing[at]:
-            why = f'its odometry pauses for {seconds[at]:.0f} s and does not go on where it was'
+            why = f'its odometry pauses for {seconds[at]:.0f} s and does not continue where it was'
         # images during the break belong to neither side: their interpolated poses are wrong
         begin = int(np.searchsorted(stamps_ns, track.stamps_ns[at], 'right'))
         end = int(np.searchsorted(stamps_ns, track.stamps_ns[at + 1]))
-        for image, reason in ((begin, why), (end, 'its odometry goes on'))[: 1 + (end > begin)]:
+        for image, reason in ((begin, why), (end, 'its odometry continues'))[: 1 + (end > begin)]:
             if 0 < image < len(stamps_ns):
                 found.append((first + image, reason))
     return found
