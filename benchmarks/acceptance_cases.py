@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 import itertools
 
-from benchmarks.acceptance_places import (
-    DRAWN,
-    OFFICES,
-    others,
-    PAIRS,
-    Place,
-    RIGHT_FRAMES,
-    Taken,
-)
+from benchmarks.acceptance_places import DRAWN, OFFICES, others, PAIRS, Place, RIGHT_FRAMES, Taken
 from kbr_localization import se2
 from kbr_localization.evaluation.comparison import random_map, Task
 from kbr_localization.localization.map.decay import with_sensible_config

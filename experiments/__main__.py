@@ -1,4 +1,4 @@
-"""Run experiments one after the other, or only assemble the page of their results."""
+"""Run experiments, or only write the table of stored results."""
 
 from collections.abc import Sequence
 import importlib
@@ -16,17 +16,17 @@ NAMES = (
     'mbksr_fig4',
     'mbksr_fig6',
 )
-"""In the order of the papers; each is a module of this package with an `EXPERIMENT`."""
+"""In the order of the papers; each is a module of this package that defines `EXPERIMENT`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiments that are named, or all, with the same options; `--table` runs none."""
+    """Run the named experiments, or all of them; with `--table` none."""
     parser = common.parser('Experiments of the papers.')
-    parser.add_argument('names', nargs='*', metavar='NAME', help=f'some of {", ".join(NAMES)}')
-    parser.add_argument('--table', action='store_true', help='assemble the page, run nothing')
+    parser.add_argument('names', nargs='*', metavar='NAME', help=f'of {", ".join(NAMES)}')
+    parser.add_argument('--table', action='store_true', help='write the table, run nothing')
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(NAMES):
-        parser.error(f'expected some of {", ".join(NAMES)}, got {", ".join(sorted(unknown))}')
+        parser.error(f'expected names of {", ".join(NAMES)}, got {", ".join(sorted(unknown))}')
     if options.table:
         report.write_page(options.out)
         return

@@ -1,10 +1,10 @@
 """
-Claims of the papers, judged by the mean of paired differences and its standard error.
+Test claims of the papers by paired differences.
 
-A claim is a set of differences that must all be positive, each over independent replicates (a
-trial with data of its own). It holds if every mean is positive by more than its standard error
-explains: one-sided t test at 5 %, for each of them. A mean that is positive but not so sure is
-within noise, one that is not positive does not hold.
+A claim is a set of differences that must all be positive, each over independent replicates (trials
+with their own data). It holds if every mean is significantly positive by a one-sided t test at
+5 %. It is within noise if all means are positive but not all are significant, and it does not
+hold if a mean is not positive.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HOLDS, NOISE, FAILS, NOT_RUN = 'holds', 'within noise', 'does not hold', 'not ru
 @dataclass(frozen=True)
 class Claim:
     """
-    A sentence that the paper supports, and what our numbers say of it.
+    A finding of the paper, and whether our numbers confirm it.
 
-    `state`: one of the four above; `detail`: the difference it rests on, with standard error.
+    `state`: one of the four above; `detail`: the decisive difference, with its standard error.
     """
 
     text: str
@@ -36,9 +36,9 @@ class Claim:
 @dataclass(frozen=True)
 class Paired:
     """
-    Mean of paired differences.
+    Paired differences of `count` replicates: their mean and its standard error `error`.
 
-    `label`: where they were taken; `mean`, `error`: with its standard error; `count`: replicates.
+    `label`: the setting in which they were measured.
     """
 
     label: str
@@ -48,15 +48,14 @@ class Paired:
 
     @classmethod
     def of(cls, label: str, differences: Any) -> Paired:
-        """Mean and standard error of differences (replicates,)."""
         values = np.asarray(differences, dtype=np.float64)
         count = len(values)
         error = float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
         return cls(label, float(values.mean()) if count else np.nan, error, count)
 
     @property
-    def sureness(self) -> float:
-        """Mean in units of what the t test asks for: sure above one."""
+    def significance(self) -> float:
+        """Mean divided by the threshold of the t test: significant above one."""
         if self.count < 2 or not self.mean > 0:
             return min(np.sign(self.mean), 0.0) if self.count else np.nan
         needed = self.error * stats.t.ppf(1.0 - LEVEL, self.count - 1)
@@ -70,43 +69,42 @@ class Paired:
 
 def claim(text: str, differences: Mapping[str, Any] | Any) -> Claim:
     """
-    Judge a sentence by differences that must all be positive in the mean.
+    Test a claim by differences whose means must all be positive.
 
-    `differences`: (replicates,), or such arrays by the place where they were taken.
+    `differences`: (replicates,), or such arrays by setting.
     """
-    by_place = differences if isinstance(differences, Mapping) else {'': differences}
-    found = [Paired.of(label, values) for label, values in by_place.items()]
+    by_setting = differences if isinstance(differences, Mapping) else {'': differences}
+    found = [Paired.of(label, values) for label, values in by_setting.items()]
     found = [one for one in found if one.count]
     if not found:
         return Claim(text, NOT_RUN, '')
     failed = [one for one in found if not one.mean > 0]
     if failed:
         return Claim(text, FAILS, '; '.join(map(str, failed)))
-    weakest = min(found, key=lambda one: one.sureness)
-    return Claim(text, HOLDS if weakest.sureness > 1.0 else NOISE, str(weakest))
+    weakest = min(found, key=lambda one: one.significance)
+    return Claim(text, HOLDS if weakest.significance > 1.0 else NOISE, str(weakest))
 
 
 def below(text: str, lower: Mapping[str, Any] | Any, upper: Mapping[str, Any] | Any) -> Claim:
-    """Judge that `lower` is below `upper`: paired arrays, or such arrays by place."""
+    """Test whether `lower` is below `upper`: paired arrays, or such arrays by setting."""
     if not isinstance(lower, Mapping):
         lower, upper = {'': lower}, {'': upper}
-    pairs = {place: np.asarray(upper[place]) - np.asarray(lower[place]) for place in lower}
-    return claim(text, pairs)
+    return claim(text, {at: np.asarray(upper[at]) - np.asarray(lower[at]) for at in lower})
 
 
 def within(text: str, one: Mapping[str, Any], other: Mapping[str, Any], margin: float) -> Claim:
-    """Judge that two means differ by less than a part of the other one, either way."""
+    """Test whether the means differ by less than `margin`, as a fraction of that of `other`."""
     differences = {}
-    for place in one:
-        first, second = np.asarray(one[place]), np.asarray(other[place])
-        at = f'{place}, ' if place else ''
+    for setting in one:
+        first, second = np.asarray(one[setting]), np.asarray(other[setting])
+        at = f'{setting}, ' if setting else ''
         differences[f'{at}above'] = (1.0 + margin) * second - first
         differences[f'{at}below'] = first - (1.0 - margin) * second
     return claim(text, differences)
 
 
 def verdict(claims: Iterable[Claim]) -> str:
-    """Return what holds, what is within noise and what does not hold, with standard errors."""
+    """List the claims by state, with standard errors, as one line of Markdown."""
     given = list(claims)
     parts = []
     for state in (HOLDS, NOISE, FAILS, NOT_RUN):

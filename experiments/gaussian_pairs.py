@@ -20,7 +20,7 @@ class GaussianPairs:
 
     @classmethod
     def random(cls, dimension: int, rng: np.random.Generator) -> GaussianPairs:
-        """Return a problem with standard normal entries of A."""
+        """Draw the entries of A from the standard normal distribution."""
         a = rng.standard_normal((2 * dimension, 2 * dimension))
         return cls(a.T @ a + 2.0 * np.eye(2 * dimension))
 
@@ -36,29 +36,29 @@ class GaussianPairs:
         return self.covariance[:d, :d], self.covariance[d:, :d], self.covariance[d:, d:]
 
     def sample(self, rng: np.random.Generator, size: int) -> tuple[Any, Any]:
-        """Training pairs, (size, d) each."""
+        """Draw training pairs, (size, d) each."""
         mean = np.repeat([0.0, 1.0], self.dimension)
         pairs = rng.multivariate_normal(mean, self.covariance, size)
         first, second = np.split(pairs, [self.dimension], axis=1)
         return first, second
 
     def sample_prior(self, rng: np.random.Generator, size: int) -> Any:
-        """States from the prior (size, d)."""
+        """Draw states from the prior (size, d)."""
         return rng.multivariate_normal(np.zeros(self.dimension), self.blocks[0] / 2.0, size)
 
     def sample_likelihood(self, x: Any, rng: np.random.Generator) -> Any:
-        """One observation for every state (n, d)."""
+        """Draw one observation for each state (n, d)."""
         v_xx, v_yx, v_yy = self.blocks
         gain = np.linalg.solve(v_xx, v_yx.T).T
         noise = rng.multivariate_normal(np.zeros(self.dimension), v_yy - gain @ v_yx.T, len(x))
         return 1.0 + x @ gain.T + noise
 
     def sample_observations(self, rng: np.random.Generator, size: int) -> Any:
-        """Points y ~ N(0, V_YY) (size, d), where the paper evaluates the posterior."""
+        """Draw y ~ N(0, V_YY), (size, d), at which the paper evaluates the posterior."""
         return rng.multivariate_normal(np.zeros(self.dimension), self.blocks[2], size)
 
     def posterior_means(self, y: Any) -> Any:
-        """Exact posterior means given every y (q, d), under the prior."""
+        """Return the exact posterior means (q, d) given each y (q, d)."""
         v_xx, v_yx, v_yy = self.blocks
         gain = np.linalg.solve(v_xx, v_yx.T).T
         noise = v_yy - gain @ v_yx.T

@@ -30,11 +30,11 @@ from scipy.special import log_softmax, logsumexp, softmax
 METHODS = ('KBR (median)', 'KBR (CV)', 'KDE+IW (LSCV)', 'KDE+IW (best)')
 BANDWIDTHS = 2.0 * np.arange(1, 11)
 EPSILON_N = 0.01
-"""ε = 0.01 / n and δ = 2 ε as in section 5.2; section 5.1 gives none."""
+"""ε = 0.01 / n and δ = 2 ε as in section 5.2; section 5.1 gives no values."""
 
 
 def make_rule(x: Any, y: Any, sigma_x: float, sigma_y: float) -> KernelBayesRule:
-    """Kernel Bayes' rule with the squared update, as the paper has it."""
+    """Return the kernel Bayes' rule with the squared update, as in the paper."""
     epsilon = EPSILON_N / len(x)
     kernel_x, kernel_y = (
         GaussianKernel(sigma**2, normalised=False) for sigma in (sigma_x, sigma_y)
@@ -43,7 +43,7 @@ def make_rule(x: Any, y: Any, sigma_x: float, sigma_y: float) -> KernelBayesRule
 
 
 def cross_validated(x: Any, y: Any, factors: Sequence[float], folds: int) -> tuple[float, float]:
-    """Bandwidths by the criterion of [KBR] section 4.2: first of x, then of y."""
+    """Choose bandwidths by the criterion of [KBR] section 4.2: first for x, then for y."""
     sigma_x, sigma_y = median_distance(x), median_distance(y)
     score = functools.partial(kernel_mean_score, x, y, make_rule)
     parts = k_fold(len(x), folds)
@@ -56,19 +56,20 @@ def cross_validated(x: Any, y: Any, factors: Sequence[float], folds: int) -> tup
 def kernel_estimates(
     x: Any, y: Any, prior: Any, observations: Any, sigma_x: float, sigma_y: float
 ) -> Any:
-    """Posterior means (q, d) by the kernel Bayes' rule."""
+    """Return posterior means (q, d) by the kernel Bayes' rule."""
     rule = make_rule(x, y, sigma_x, sigma_y)
     weights = rule.posterior_weights(KernelMean.of_sample(rule.kernel_x, prior), observations)
-    # the paper's estimator of an expectation leaves the weights as they are ([KBR] eq. 14)
+    # the estimator of [KBR] eq. 14 does not normalise the weights
     return weights.T @ x
 
 
 def density_estimates(x: Any, y: Any, prior: Any, observations: Any, bandwidth: float) -> Any:
     """
-    Posterior means (q, d) by a conditional density estimate and importance weights.
+    Return posterior means (q, d) by a conditional density estimate and importance weights.
 
-    The point u of the prior weighs p(y | u) = sum_j K(u - X_j) K(y - Y_j) / sum_j K(u - X_j)
-    with Gaussian K, in logarithms. Source: [KBR] section 5.1.
+    The weight of a point u of the prior is
+    p(y | u) = sum_j K(u - X_j) K(y - Y_j) / sum_j K(u - X_j) with a Gaussian K, computed in
+    logarithms. Source: [KBR] section 5.1.
     """
     near_x = log_softmax(-0.5 * _squared(prior, x) / bandwidth**2, axis=1)
     near_y = -0.5 * _squared(observations, y) / bandwidth**2
@@ -77,7 +78,7 @@ def density_estimates(x: Any, y: Any, prior: Any, observations: Any, bandwidth: 
 
 
 def least_squares_bandwidth(x: Any, y: Any) -> float:
-    """Bandwidth of the joint density by least-squares cross-validation (Rudemo, Bowman)."""
+    """Choose the bandwidth of the joint density by least-squares cross-validation (Rudemo)."""
     points = np.concatenate([x, y], axis=1)
     squared, n = _squared(points, points), len(points)
     scores = []
@@ -86,7 +87,7 @@ def least_squares_bandwidth(x: Any, y: Any) -> float:
         others = np.where(np.eye(n, dtype=bool), -np.inf, narrow)
         terms = logsumexp(wide) - 2.0 * np.log(n), logsumexp(others) + np.log(2.0 / n / (n - 1))
         scores.append(terms)
-    # the terms can be as small as 1e-100: compare them relative to the largest
+    # the terms can be as small as 1e-100, so divide by the largest
     scale = np.max(scores)
     values = [np.exp(a - scale) - np.exp(b - scale) for a, b in scores]
     return float(BANDWIDTHS[int(np.argmin(values))])
@@ -95,7 +96,7 @@ def least_squares_bandwidth(x: Any, y: Any) -> float:
 def trial(
     rng: np.random.Generator, d: int, size: int, queries: int, folds: int, factors: Any
 ) -> dict[str, Any]:
-    """Mean squared errors of all methods on one random problem in d dimensions."""
+    """Return the mean squared errors of all methods on one random problem in d dimensions."""
     problem = GaussianPairs.random(d, rng)
     x, y = problem.sample(rng, size)
     prior = problem.sample_prior(rng, size)
@@ -113,7 +114,7 @@ def trial(
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over dimension; of the bandwidths of KDE+IW the best on average for each d."""
+    """Compare errors over d; KDE+IW (best) has the bandwidth of the lowest mean error per d."""
     errors: dict[str, dict[int, Any]] = {method: {} for method in METHODS}
     for d in size.axes['d']:
         if not records.at(d=d):
@@ -131,7 +132,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _claims(errors: dict[str, dict[int, Any]], records: Records) -> list[Claim]:
-    named = common.named('d', errors)
+    named = common.labelled('d', errors)
     claims = [
         below(f'{kernel} below {density} at every d', named[kernel], named[density])
         for kernel in METHODS[:2]
@@ -166,10 +167,11 @@ EXPERIMENT = common.Experiment(
     name='kbr_fig2',
     source='[KBR] Fig. 2',
     paper='KBR significantly below KDE+IW; both grow with d = 2…64 (n = 200)',
-    settings='ε = 0.01/n and δ = 2ε are of section 5.2 (5.1 gives none) and δ is that of the '
-    'operator, eq. 12; read as in Fig. 1, with n² times less, KBR overfits (MSE 81 at d = 8). '
-    'MSE is of the Euclidean norm, over 1000 random y. The best bandwidth of KDE+IW is the one of '
-    'the lowest mean error for each d, chosen on the errors shown.',
+    settings='ε = 0.01/n and δ = 2ε are from section 5.2, as 5.1 gives no values; δ is the '
+    'constant of the operator, eq. 12. Read as in Fig. 1, n² times smaller, it makes KBR overfit '
+    '(MSE 81 at d = 8). MSE is the mean squared Euclidean error over 1000 random y. The best '
+    'bandwidth of KDE+IW is that of the lowest mean error for each d, chosen on the errors '
+    'shown.',
     sizes={
         'tiny': Size(1, {'d': (2, 8)}, TINY),
         'reduced': Size(4, {'d': (2, 4, 8, 16, 32, 64)}, {**PAPER, 'folds': 5}),

@@ -21,7 +21,7 @@ from kbr_localization.kernels.selection import filter_score
 import numpy as np
 
 VARIANCE = 0.2**2
-"""Of process and observation noise."""
+"""Variance of process noise and of observation noise."""
 UNSCENTED = {f'UKF (α = {spread:g})': spread for spread in common.UKF_SPREADS}
 METHODS = ('KBR', 'EKF', *UNSCENTED)
 GRID = {'beta': (0.25, 0.5, 1.0, 2.0), 'epsilon': (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)}
@@ -35,14 +35,14 @@ class Rotation:
     b: float
 
     def advance(self, x: Any) -> Any:
-        """Noise-free transition of points (n, 2) that EKF and UKF take for granted."""
+        """Return the noise-free transition of points (n, 2), known to EKF and UKF."""
         return ring(np.arctan2(x[:, 1], x[:, 0]) + self.eta, self.b)
 
     def simulate(self, rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
         """
         Return states and observations (steps, 2).
 
-        As printed, θ itself has no noise: that of a state does not turn the next one.
+        As printed, θ has no noise: the noise of a state does not affect the next state.
         """
         noise = np.sqrt(VARIANCE) * rng.standard_normal((2, steps, 2))
         curve = ring(rng.uniform(0.0, 2.0 * np.pi) + self.eta * np.arange(steps), self.b)
@@ -53,19 +53,19 @@ CASES = {'(a) rotation': Rotation(0.3, 0.0), '(b) oscillatory rotation': Rotatio
 
 
 def make_filter(x: Any, y: Any, beta: float, epsilon: float) -> KernelBayesFilter:
-    """Filter learnt from one run, with bandwidths β times the medians and δ = 2 ε."""
+    """Return a filter learnt from one run, with bandwidths β times the medians and δ = 2 ε."""
     kernels = median_kernel(x, beta), median_kernel(y, beta)
     return learnt_filter(kernels, x, y, epsilon, 2.0 * epsilon, 'squared')
 
 
 def classical_means(method: str, dynamics: Rotation, y: Any, spread: float = 1.0) -> Any:
-    """Posterior means (T, 2) of a filter that knows the dynamics and the noises."""
+    """Return posterior means (T, 2) of a filter that knows the dynamics and the noises."""
     model = GaussianStateSpaceModel(
         transition=dynamics.advance,
         transition_covariance=VARIANCE * np.eye(2),
         observation=np.eye(2),
         observation_covariance=VARIANCE * np.eye(2),
-        # broad: the first observation says where on the circle the run starts
+        # broad: the first observation determines where on the circle the run starts
         mean=y[0],
         covariance=np.eye(2),
     )
@@ -73,7 +73,7 @@ def classical_means(method: str, dynamics: Rotation, y: Any, spread: float = 1.0
 
 
 def trial(rng: np.random.Generator, case: str, n: int, steps: int, grid: Any) -> dict[str, float]:
-    """Mean squared errors of all filters on one training run of n steps and one test run."""
+    """Return mean squared errors of all filters for one training run of n steps and a test run."""
     dynamics = CASES[case]
     training, (x, y) = dynamics.simulate(rng, n), dynamics.simulate(rng, steps)
     score = functools.partial(filter_score, *training, make_filter)
@@ -88,7 +88,7 @@ def trial(rng: np.random.Generator, case: str, n: int, steps: int, grid: Any) ->
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over training sizes for both dynamics."""
+    """Compare errors over training sizes for both dynamics."""
     errors: dict[str, dict[str, dict[int, Any]]] = {
         case: {
             method: {
@@ -111,7 +111,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _claims(errors: dict[str, dict[str, dict[int, Any]]], records: Records) -> list[Claim]:
-    weak, strong = (common.named('n', part) for part in errors.values())
+    weak, strong = (common.labelled('n', part) for part in errors.values())
     claims = [
         within(f'{case} EKF and {rival} within 5 % of each other', part['EKF'], part[rival], 0.05)
         for case, part in (('(a)', weak), ('(b)', strong))
@@ -147,11 +147,11 @@ EXPERIMENT = common.Experiment(
     source='[KBR] Fig. 4',
     paper='(a) KBR slightly worse than EKF and UKF; (b) better than both for n > 200; EKF and UKF '
     'indistinguishable (30 runs, n = 100…800)',
-    settings='dynamics as printed, with an angle that has no noise of its own; EKF and UKF take '
-    'the angle of the state. The paper does not give the α of UKF: both a small one (1e-3) and '
-    'α = 1 are shown, here and in [kReg] Fig. 1. β and ε by validation on half of the training '
-    'run, δ = 2ε; posterior means. "Slightly" is read as less than 30 %, "indistinguishable" as '
-    'within 5 %.',
+    settings='dynamics as printed, with an angle without noise; EKF and UKF compute the angle '
+    'from the state. The paper does not give the α of UKF: a small one (1e-3) and α = 1 are '
+    'shown, here and in [kReg] Fig. 1. β and ε by validation on half of the training run, δ = '
+    '2ε; posterior means. "Slightly" is read as less than 30 %, "indistinguishable" as within 5 '
+    '%.',
     sizes={
         'tiny': Size(1, {'case': tuple(CASES), 'n': (60, 120)}, {'steps': 30, 'grid': TINY_GRID}),
         'reduced': Size(

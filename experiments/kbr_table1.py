@@ -14,13 +14,7 @@ from experiments.claims import below, Claim, claim
 from experiments.classical import classical_filter, GaussianStateSpaceModel
 from experiments.learnt import learnt_filter, squared_error
 from experiments.records import Records, Size
-from kbr_localization.kernels import (
-    grid_search,
-    k_fold,
-    means,
-    nearest_rotation,
-    TraceKernel,
-)
+from kbr_localization.kernels import grid_search, k_fold, means, nearest_rotation, TraceKernel
 from kbr_localization.kernels.kernels import median_kernel
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
@@ -39,30 +33,30 @@ GRID = {'beta': (0.3, 0.6, 1.0), 'epsilon': (1e-6, 1e-5, 1e-4, 1e-3)}
 
 def turns(rng: np.random.Generator, steps: int) -> Rotation:
     """
-    Rotations of a camera that swings over half a circle, tilts and rolls, all with noise.
+    Return rotations of a camera that swings over half a circle, tilts and rolls, with noise.
 
-    Within half a circle one sign of the quaternion is continuous.
+    Within half a circle the quaternion of one sign is continuous.
     """
     t = np.arange(steps)
     noise = np.cumsum(0.02 * rng.standard_normal((3, steps)), axis=1)
     yaw = 0.5 * np.pi * np.sin(2.0 * np.pi * t / PERIOD + 3.0 * noise[0])
     pitch = 0.5 * np.sin(2.0 * np.pi * t / (0.37 * PERIOD) + 3.0 * noise[1])
     roll = 0.3 * np.sin(2.0 * np.pi * t / (0.61 * PERIOD) + 3.0 * noise[2])
-    # intrinsic: first about the vertical, then about the camera's own axes
+    # rotate about the vertical first, then about the axes of the camera
     upright = Rotation.from_matrix(room.looking_at(np.zeros(3), np.array([0.0, 1.0, 0.0])))
     pan = Rotation.from_euler('z', yaw[:, np.newaxis])
     return pan * upright * Rotation.from_euler('XZ', np.column_stack([pitch, roll]))
 
 
 def film(rotations: Rotation) -> Any:
-    """Images of the room without noise (T, 1200)."""
+    """Return noise-free images of the room (T, 1200)."""
     scene = room.furnished()
     frames = [scene.render(POSITION, matrix, PIXELS) for matrix in rotations.as_matrix()]
     return np.array(frames).reshape(len(frames), -1)
 
 
 def make_filter(x: Any, y: Any, on_rotations: bool, beta: float, epsilon: float) -> Any:
-    """Filter learnt from rotations x, (n, 3, 3) or (n, 9), and images y (n, 1200); δ = 2 ε."""
+    """Return a filter learnt from rotations (n, 3, 3) or (n, 9) and images (n, 1200); δ = 2 ε."""
     kernels = TraceKernel() if on_rotations else median_kernel(x, beta), median_kernel(y, beta)
     return learnt_filter(kernels, x, y, epsilon, 2.0 * epsilon, 'thresholded')
 
@@ -70,7 +64,7 @@ def make_filter(x: Any, y: Any, on_rotations: bool, beta: float, epsilon: float)
 def kernel_matrices(
     x: Any, y: Any, test_y: Any, grid: Any, on_rotations: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Estimated matrices (T, 3, 3), with parameters validated on half of the training run."""
+    """Return estimates (T, 3, 3); parameters are validated on half of the training run."""
     states = x if on_rotations else x.reshape(len(x), 9)
     builder = functools.partial(make_filter, on_rotations=on_rotations)
     score = functools.partial(filter_score, states, y, builder)
@@ -80,9 +74,9 @@ def kernel_matrices(
 
 
 def kalman_states(x: Any, y: Any, test_y: Any) -> Any:
-    """Posterior means (T, d) of a Kalman filter whose model is fitted to states x (n, d)."""
+    """Return posterior means (T, d) of a Kalman filter with a model fitted to states x (n, d)."""
     centre_x, centre_y = x.mean(axis=0), y.mean(axis=0)
-    # the covariance of 1200 pixels cannot be estimated: their principal components serve
+    # use principal components, since the covariance of 1200 pixels cannot be estimated
     basis = np.linalg.svd(y - centre_y, full_matrices=False)[2][:COMPONENTS].T
     states, images = x - centre_x, (y - centre_y) @ basis
     transition, transition_covariance = _linear_fit(states[:-1], states[1:])
@@ -107,10 +101,10 @@ def _linear_fit(inputs: Any, outputs: Any) -> tuple[Any, Any]:
 def trial(
     rng: np.random.Generator, variance: float, size: int, steps: int, grid: Any
 ) -> dict[str, Any]:
-    """Mean squared Frobenius error of every method at one level of noise."""
+    """Return the mean squared Frobenius error of each method at one noise level."""
     rotations = turns(rng, size + steps)
     clean, matrices = film(rotations), rotations.as_matrix()
-    # of the two signs the one with w >= 0: an image has one state
+    # use the sign with w >= 0, so that each image has one state
     quats = rotations.as_quat(canonical=True)
     y = clean + np.sqrt(variance) * rng.standard_normal(clean.shape)
     train, test = y[:size], y[size:]
@@ -126,7 +120,7 @@ def trial(
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors beside the paper's table."""
+    """Compare errors with those of the paper."""
     rows, texts, claims = [], [], []
     for variance, paper in PAPER.items():
         if not records.at(variance=variance):
@@ -178,12 +172,13 @@ EXPERIMENT = common.Experiment(
     source='[KBR] Table 1',
     paper='σ² = 1e-4: KBR (Gauss) 0.210, KBR (Tr) 0.146, Kalman (9) 1.980, Kalman (quat) 0.557; '
     '1e-3: 0.222, 0.210, 1.935, 0.541',
-    settings='the film is of a room of our own (room.py), so that values are not comparable, only '
-    'their order; β and ε by validation on half of the training film, δ = 2ε, thresholded update; '
-    'Kalman filters observe 30 principal components. The camera swings over half a circle; in a '
-    'film of full turns the jump of the quaternion between its two signs puts Kalman (quat) at '
-    '0.6, above Kalman (9) at 0.13, and a swing of 135 degrees to both sides leaves it above too: '
-    'of three films tried, this is the one with the order of the paper between these two.',
+    settings='the film shows a room of our own (room.py), so only the order of the values is '
+    'comparable; β and ε by validation on half of the training film, δ = 2ε, thresholded update; '
+    'Kalman filters observe 30 principal components. The camera swings over half a circle. In a '
+    'film of full turns the quaternion jumps between its two signs, so that Kalman (quat), at '
+    '0.6, is above Kalman (9), at 0.13; it is also above with a swing of 135 degrees to both '
+    'sides. Of three films tried, this is the one in which these two have the order of the '
+    'paper.',
     sizes={
         'tiny': Size(1, {'variance': tuple(PAPER)}, TINY),
         'reduced': Size(

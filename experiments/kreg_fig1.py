@@ -26,11 +26,11 @@ METHODS = (*KNOWN, *KERNEL)
 
 
 SETTINGS = {'KBR': (1e-3, 1e-5, 'squared'), 'pKBR': (1e-3, 1e-2, 'thresholded')}
-"""ε, δ and the update of a kernel Bayes rule."""
+"""ε, δ and update of each kernel Bayes' rule."""
 
 
 def observe(angle: Any) -> Any:
-    """Noise-free observation of angles (n, 1), [kReg] eq. 12. Shapes: -> (n, 2)."""
+    """Return noise-free observations (n, 2) of angles (n, 1), [kReg] eq. 12."""
     return ring(angle[:, 0], 1.0)
 
 
@@ -42,7 +42,7 @@ def simulate(rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
 
 
 def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> KernelBayesFilter:
-    """Kernel filter on the unit circle, where distances know the period of the angle."""
+    """Return a kernel filter on the unit circle, where distances respect the periodicity."""
     x = ring(angle[:, 0], 0.0)
     kernels = median_kernel(x, 0.3), median_kernel(y, 0.3)
     return learnt_filter(kernels, x, y, *SETTINGS[method], supervise)
@@ -51,13 +51,13 @@ def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> Kerne
 def supervision(
     first: float, weight: float, step: int, belief: KernelMean, observation: Any
 ) -> Supervision:
-    """Pair of the noise-free dynamics started at the true first angle, at this step."""
+    """Return the pair at this step of the noise-free dynamics from the true first angle."""
     angle = np.array([[first + INCREMENT * step]])
     return Supervision(observe(angle), ring(angle[:, 0], 0.0), weight)
 
 
 def classical_angles(method: str, first: float, y: Any, spread: float = 1.0) -> Any:
-    """Angles (T,) of a filter that knows the dynamics, the noises and the first angle."""
+    """Return angles (T,) of a filter that knows the dynamics, the noises and the first angle."""
     model = GaussianStateSpaceModel(
         transition=lambda x: x + INCREMENT,
         transition_covariance=np.array([[VARIANCE]]),
@@ -70,43 +70,42 @@ def classical_angles(method: str, first: float, y: Any, spread: float = 1.0) -> 
 
 
 def kernel_angles(kernel_filter: KernelBayesFilter, y: Any, first: float) -> Any:
-    """Angles (T,) of posterior means; the first state is known to all methods."""
+    """Return angles (T,) of posterior means; the first state is known to all methods."""
     start = KernelMean.of_sample(kernel_filter.bayes_rule.kernel_x, ring(np.array([first]), 0.0))
     points = np.array([belief.mean() for belief in kernel_filter.run(y, prior=start)])
     return np.arctan2(points[:, 1], points[:, 0])
 
 
 def trial(rng: np.random.Generator, size: int, steps: int, weight: float) -> dict[str, Any]:
-    """Squared errors averaged up to each step shown, per method."""
+    """Return squared errors of each method, averaged up to each step of the figure."""
     training, (angle, y) = simulate(rng, size), simulate(rng, steps)
     first = float(angle[0, 0])
-    teacher = functools.partial(supervision, first, weight)
-    answers: dict[str, Any] = {
+    supervise = functools.partial(supervision, first, weight)
+    methods: dict[str, Any] = {
         'EKF': lambda: classical_angles('extended', first, y),
         'KBR': lambda: kernel_angles(make_filter(*training, 'KBR'), y, first),
         'pKBR': lambda: kernel_angles(make_filter(*training, 'pKBR'), y, first),
-        'kRegBayes': lambda: kernel_angles(make_filter(*training, 'pKBR', teacher), y, first),
+        'kRegBayes': lambda: kernel_angles(make_filter(*training, 'pKBR', supervise), y, first),
     }
     for name, spread in UNSCENTED.items():
-        answers[name] = functools.partial(classical_angles, 'unscented', first, y, spread)
-    at = shown(steps)
+        methods[name] = functools.partial(classical_angles, 'unscented', first, y, spread)
+    at = figure_steps(steps)
     errors = {}
     for method in METHODS:
-        squared = np.angle(np.exp(1j * (answers[method]() - angle[:, 0]))) ** 2
+        squared = np.angle(np.exp(1j * (methods[method]() - angle[:, 0]))) ** 2
         errors[method] = np.cumsum(squared)[at - 1] / at
     return {'running': errors}
 
 
-def shown(steps: int) -> Any:
-    """Return the steps of the figure."""
+def figure_steps(steps: int) -> Any:
     return np.unique(np.linspace(1, steps, 20).astype(int))
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors averaged up to each step."""
+    """Compare errors averaged up to each step."""
     runs = [one['running'] for one in records.at()]
     running = {method: np.array([run[method] for run in runs]) for method in METHODS}
-    rows = common.rows_over('step', shown(size.fixed['steps']).tolist(), running)
+    rows = common.rows_over('step', figure_steps(size.fixed['steps']).tolist(), running)
     final = {method: values[:, -1] for method, values in running.items()}
     ours = 'MSE of the angle ' + ', '.join(f'{m} {v.mean():.4f}' for m, v in final.items())
     claims = [
@@ -137,9 +136,9 @@ EXPERIMENT = common.Experiment(
     settings='dynamics and sizes as printed; angles are embedded in the unit circle and errors '
     'wrapped; bandwidths are 0.3 times the median distances; ε, δ and the weight of the '
     'supervision were chosen on runs of other seeds. One exact pair among hundreds of noisy ones '
-    'has nothing to add to pKBR: with two bandwidths, two ε, four δ and weights of 1e-5…1e-1, '
+    'adds nothing to pKBR: with two bandwidths, two ε, four δ and weights of 1e-5…1e-1, '
     'kRegBayes was within 1 % of pKBR or above it wherever pKBR was well regularised. The paper '
-    'does not give the α of UKF: both a small one (1e-3) and α = 1 are shown, as in [KBR] Fig. 4.',
+    'does not give the α of UKF: a small one (1e-3) and α = 1 are shown, as in [KBR] Fig. 4.',
     sizes={
         'tiny': Size(1, {}, {'size': 100, 'steps': 30, 'weight': 1e-3}),
         'reduced': Size(2, {}, {'size': 500, 'steps': 100, 'weight': 1e-3}),

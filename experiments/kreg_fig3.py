@@ -1,8 +1,8 @@
 """
-[kReg] Figs. 2 and 3: position of a camera about a table and a chair, from 100x100 images.
+[kReg] Figs. 2 and 3: position of a camera near a table and a chair, from 100x100 images.
 
-The camera circles the table at a changing distance: 0..10 in training, 5..7 in the test. KBR and
-pKBR learn everything from the training run; kRegBayes is also told that the distance is about 6.
+The camera circles the table at a varying distance: 0..10 in training, 5..7 in the test. KBR and
+pKBR learn from the training run only; kRegBayes also knows that the distance is about 6.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ BINS = np.linspace(0.0, 11.0, 45)
 
 
 def drive(rng: np.random.Generator, steps: int, nearest: float, farthest: float) -> Any:
-    """Positions (steps, 2) of the camera, [kReg] section 5."""
+    """Simulate positions (steps, 2) of the camera, [kReg] section 5."""
     angle = np.cumsum(INCREMENT + 0.02 * rng.standard_normal(steps))
     distance = np.empty(steps)
     distance[0] = rng.uniform(nearest, farthest)
@@ -37,21 +37,21 @@ def drive(rng: np.random.Generator, steps: int, nearest: float, farthest: float)
 
 
 def view(position: Any) -> Any:
-    """Image (30000,) of the scene's centre from a position (2,) at a fixed height."""
+    """Render the scene's centre from a position (2,) at a fixed height: (30000,)."""
     eye = np.array([*position, 1.0])
     target = np.array([0.0, 0.0, -1.7])
-    # over the table's centre the camera would look straight down and have no upright orientation
+    # avoid looking straight down on the table's centre: no orientation would be upright
     eye[0] += 1e-3 if np.hypot(*position) < 1e-3 else 0.0
     return SCENE.render(eye, room.looking_at(eye, target), PIXELS).ravel()
 
 
 def film(positions: Any) -> Any:
-    """Images of all positions (T, 30000)."""
+    """Return images (T, 30000) from all positions."""
     return np.array([view(position) for position in positions])
 
 
 def make_filter(x: Any, y: Any, method: str, delta: float, supervise: Any) -> KernelBayesFilter:
-    """Kernel filter with median bandwidths, λ = 1e-6 in the transition as in the paper."""
+    """Return a kernel filter with median bandwidths and ε = 1e-6, the λ of the paper."""
     kernels = median_kernel(x), median_kernel(y)
     return learnt_filter(kernels, x, y, 1e-6, delta, method, supervise)
 
@@ -71,15 +71,15 @@ def trial(
     rng: np.random.Generator, sizes: Sequence[int], steps: int, weights: Sequence[float]
 ) -> dict[str, Any]:
     """
-    Errors for every training size, from one film that is cut to it.
+    Return errors for each training size, from the first images of one film.
 
-    Also the mean squared deviation of estimated distances from the circle, and their histograms
-    for the smallest size.
+    Also return mean squared deviations of the estimated distances from the circle, and histograms
+    of these distances for the smallest size.
     """
     runs = [drive(rng, max(sizes), 0.0, 10.0), *(drive(rng, steps, 5.0, 7.0) for _ in range(2))]
     images = film(np.concatenate(runs))
     cuts = np.cumsum([len(run) for run in runs[:-1]])
-    exact, small = (np.split(part, cuts) for part in (in_their_span(images), _smaller(images)))
+    exact, small = (np.split(part, cuts) for part in (span_coordinates(images), _shrink(images)))
     training, validation, test = zip(runs, exact, small, strict=True)
     found = [
         errors_of_run([part[:size] for part in training], validation, test, weights)
@@ -96,8 +96,8 @@ def trial(
     }
 
 
-def in_their_span(images: Any) -> Any:
-    """Coordinates of images in their span, (T, r) with r < T: all their distances are kept."""
+def span_coordinates(images: Any) -> Any:
+    """Return coordinates (T, r), r < T, of images in their span; distances are preserved."""
     centred = images - images.mean(axis=0)
     values, vectors = np.linalg.eigh(centred @ centred.T)
     kept = values > 1e-13 * values[-1]
@@ -108,13 +108,13 @@ def errors_of_run(
     training: Sequence[Any], validation: Sequence[Any], test: Sequence[Any], weights: Any
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """
-    Mean squared errors of the positions, and the estimated distances, per method.
+    Return mean squared errors of the positions, and the estimated distances, by method.
 
-    A run is its positions, its images as coordinates, and the small images of the linear model.
-    The weight of the supervision is chosen on the validation run.
+    A run consists of positions, images as coordinates, and small images for the linear model. The
+    weight of the supervision is chosen on the validation run.
     """
     x, y, small_y = training
-    # the delta of the squared rule compares with the square of the thresholded one's
+    # the delta of the squared rule corresponds to the square of that of the thresholded rule
     filters = {
         'KBR': make_filter(x, y, 'squared', DELTA**2, None),
         'pKBR': make_filter(x, y, 'thresholded', DELTA, None),
@@ -131,21 +131,21 @@ def errors_of_run(
 
 
 def supervised(x: Any, y: Any, weight: float) -> KernelBayesFilter:
-    """Thresholded filter whose posteriors are drawn to the circle."""
+    """Return a kRegBayes filter whose posteriors are drawn to the circle."""
     angles = np.linspace(0.0, 2.0 * np.pi, 2000, endpoint=False)
     circle = RADIUS * np.column_stack([np.cos(angles), np.sin(angles)])
-    teacher = functools.partial(supervision, circle, weight)
-    return make_filter(x, y, 'thresholded', DELTA, teacher)
+    supervise = functools.partial(supervision, circle, weight)
+    return make_filter(x, y, 'thresholded', DELTA, supervise)
 
 
-def _smaller(images: Any) -> Any:
-    """Images of a tenth of the size, for the linear model: (T, 300)."""
+def _shrink(images: Any) -> Any:
+    """Average blocks of 10 x 10 pixels, for the linear model: (T, 300)."""
     blocks = images.reshape(len(images), PIXELS // 10, 10, PIXELS // 10, 10, 3)
     return blocks.mean(axis=(2, 4)).reshape(len(images), -1)
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over training sizes; distances for the smallest."""
+    """Compare errors over training sizes, and distances for the smallest size."""
     sizes, runs = size.fixed['sizes'], records.at()
     errors = {
         method: {
@@ -215,13 +215,13 @@ EXPERIMENT = common.Experiment(
     source='[kReg] Figs. 2-3',
     paper='kernel filters far below the linear Kalman filter; pKBR a little above KBR, '
     'the gap closing with n; kRegBayes always lowest, its advantage shrinking with n = 100…300',
-    settings='a table and a chair in a room of our own renderer (room.py), camera height 1; '
-    'x = r cos θ, y = r sin θ where the text leaves out r; median bandwidths, δ = 1e-6 (its '
-    'square in the squared rule), ε = 1e-6 as printed; the weight of the supervision on a '
-    'validation run for every n, of 1e-7…1e-4 (the text has 1e-5); the point ahead of a belief is '
-    'one increment of 0.2 away (the text has 0.4). At n = 100 the error is that of the films '
-    'whose distances, a random walk, hardly reach 5…7: no ε, δ or bandwidth changes that. The '
-    'scene matters: in rooms with plain walls Kalman beat KBR at n = 100.',
+    settings='a table and a chair in a room of our own renderer (room.py), camera height 1; x = '
+    'r cos θ, y = r sin θ, where the text omits r; median bandwidths, δ = 1e-6 (its square in '
+    'the squared rule), ε = 1e-6 as printed; the weight of the supervision by a validation run '
+    'for each n, from 1e-7…1e-4 (the text has 1e-5); the point ahead of a belief is one '
+    'increment of 0.2 away (the text has 0.4). At n = 100 the error is dominated by films whose '
+    'distances, a random walk, hardly reach 5…7: no ε, δ or bandwidth changes that. The scene '
+    'matters: in rooms with plain walls Kalman beat KBR at n = 100.',
     sizes={
         'tiny': Size(1, {}, {'sizes': (20, 30), 'steps': 10, 'weights': WEIGHTS}),
         'reduced': Size(2, {}, {'sizes': (100, 200, 300), 'steps': 60, 'weights': WEIGHTS}),

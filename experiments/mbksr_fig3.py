@@ -1,8 +1,8 @@
 """
-[MbKSR] Fig. 3: errors of the sum rules, exact in the RKHS norm, for Gaussian mixtures.
+[MbKSR] Fig. 3: exact errors of the sum rules in the RKHS norm, for Gaussian mixtures.
 
-x ~ mixture of Gaussians, y = A x + e, z = B y + e'. Every kernel is a normalised Gaussian, so the
-embeddings of the true laws of y and z, and the distance to them, have closed forms.
+x ~ mixture of Gaussians, y = A x + e, z = B y + e'. All kernels are normalised Gaussians, so the
+kernel means of the true laws of y and z, and the distances to them, have closed forms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMBINED = ('NP+NP', 'NP+Mb', 'NP+Mb (est)', 'Mb+NP')
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of L Gaussians: `weights` (L,), `means` (L, d), `covariances` (L, d, d)."""
+    """Mixture of L Gaussians: `weights` (L,), `means` (L, d), `covariances` (L, d, d)."""
 
     weights: Any
     means: Any
@@ -48,7 +48,7 @@ class Mixture:
 
     @classmethod
     def random(cls, rng: np.random.Generator, count: int = 4) -> Mixture:
-        """Equal weights, means in a square, covariances U^T U."""
+        """Draw equal weights, means in a square, covariances U^T U + 0.01 I."""
         means = rng.uniform(-2.0, 2.0, (count, DIMENSION))
         roots = rng.uniform(-0.5, 0.5, (count, DIMENSION, DIMENSION))
         covariances = roots.transpose(0, 2, 1) @ roots + 0.01 * np.eye(DIMENSION)
@@ -60,14 +60,14 @@ class Mixture:
         return Mixture(self.weights, self.means @ matrix.T, covariances)
 
     def sample(self, rng: np.random.Generator, size: int) -> Any:
-        """Independent points (size, d)."""
+        """Draw independent points (size, d)."""
         chosen = rng.choice(len(self.weights), size, p=self.weights)
         roots = np.linalg.cholesky(self.covariances)[chosen]
         noise = rng.standard_normal((size, DIMENSION, 1))
         return self.means[chosen] + (roots @ noise)[:, :, 0]
 
     def embedding(self) -> Embedding:
-        """Kernel mean in closed form."""
+        """Return the kernel mean in closed form."""
         components = zip(self.means, self.weights, self.covariances, strict=True)
         parts: list[Embedding] = [
             ModelKernelMean(KERNEL, mean[np.newaxis], weight[np.newaxis], GaussianNoise(cov))
@@ -77,25 +77,25 @@ class Mixture:
 
 
 def linear_model(matrix: Any, covariance: Any) -> AdditiveNoiseModel:
-    """Model y = matrix @ x + e."""
+    """Return the model y = matrix @ x + e."""
     return AdditiveNoiseModel(lambda x: x @ matrix.T, GaussianNoise(covariance))
 
 
 def estimated_model(x: Any, y: Any) -> AdditiveNoiseModel:
-    """Linear Gaussian model by maximum likelihood."""
+    """Fit a linear Gaussian model by maximum likelihood."""
     matrix = np.linalg.lstsq(x, y, rcond=None)[0].T
     residual = y - x @ matrix.T
     return linear_model(matrix, residual.T @ residual / len(x))
 
 
 def training_pairs(matrix: Any, size: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Pairs with uniform x."""
+    """Draw pairs with uniform x."""
     x = rng.uniform(-3.0, 3.0, (size, DIMENSION))
     return x, linear_model(matrix, SIGMA).sample(x, rng)
 
 
 def trial(rng: np.random.Generator, size: int, prior_size: int) -> dict[str, Any]:
-    """Errors of all estimators for one random mixture and training sample."""
+    """Return errors of all estimators for one random mixture and training sample."""
     prior_law = Mixture.random(rng)
     law_y, law_z = prior_law.through(A), prior_law.through(A).through(B)
     prior = KernelMean.of_sample(KERNEL, prior_law.sample(rng, prior_size))
@@ -138,7 +138,7 @@ def _two_steps(
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Test what the paper reports of its Fig. 3."""
+    """Test the findings of the paper."""
     values = {name: records.column(name) for name in records.at()[0]}
     best = int(values['NP-KSR'].mean(axis=0).argmin())
     panels = _panels(values, best)
@@ -224,8 +224,8 @@ EXPERIMENT = common.Experiment(
     paper='Mb-KSR below NP-KSR at every ε; estimated model as good as the true one; combinations '
     'with a model below NP+NP',
     settings='dimension 2, kernel and noise covariances 0.1 I, n = 500 pairs (300 when reduced) '
-    'and four components with means in [-2, 2]² are ours (the text at hand has lost its values); '
-    'every learnt rule is shown over ε and compared at its best.',
+    'and four components with means in [-2, 2]² are our choice (the text at hand has lost its '
+    'values); each learnt rule is shown over ε and compared at its best.',
     sizes={
         'tiny': Size(1, {}, {'size': 120, 'prior_size': 100}),
         'reduced': Size(6, {}, {'size': 300, 'prior_size': 300}),

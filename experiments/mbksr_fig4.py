@@ -1,9 +1,9 @@
 """
-[MbKSR] Fig. 4: hybrid filter against the fully nonparametric one, in a synthetic state space.
+[MbKSR] Fig. 4: hybrid filter against the fully nonparametric filter, on synthetic data.
 
-States run on an oscillating circle, x' = (1 + b sin(M θ')) (cos θ', sin θ') + ς with θ' = θ + η
+States move on an oscillating circle, x' = (1 + b sin(M θ')) (cos θ', sin θ') + ς with θ' = θ + η
 and θ the angle of x; observations are y = sign(x) |x|^(1/2) + ξ with Laplace noise. Three cases:
-Gaussian noise, noise from a Gaussian mixture, and an increment η that differs in the test phase.
+Gaussian noise, Gaussian mixture noise, and an increment η that differs in the test phase.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ GRID = {
     'epsilon': (1e-4, 1e-3, 1e-2),
     'delta': (1e-6, 1e-4, 1e-2),
 }
-"""δ is that of the squared rule, the square of the thresholded one's."""
+"""δ is that of the squared rule, the square of that of the thresholded rule."""
 METHODS = ('hybrid', 'fKBF')
 TUNING_RUNS = 2
 
@@ -57,11 +57,10 @@ class System:
 
     @property
     def model(self) -> AdditiveNoiseModel:
-        """Transition x' = f(x) + e."""
         return AdditiveNoiseModel(self.advance, self.noise)
 
     def advance(self, x: Any) -> Any:
-        """Noise-free transition of points (n, 2)."""
+        """Return the noise-free transition of points (n, 2)."""
         return ring(np.arctan2(x[:, 1], x[:, 0]) + self.eta, self.b, self.frequency)
 
     def simulate(self, rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
@@ -84,7 +83,7 @@ CASES = {
     'mixture noise': (System(0.3, 0.4, 8.0, MIXTURE), 0.3),
     'changed dynamics': (System(0.1, 0.4, 8.0, GaussianNoise(0.04)), 0.4),
 }
-"""The system in training, η in the test phase."""
+"""System in the training phase, and η in the test phase."""
 
 
 def make_filter(
@@ -98,9 +97,9 @@ def make_filter(
     delta: float,
 ) -> KernelBayesFilter:
     """
-    Filter learnt from one run of states x and observations y, in their order.
+    Return a filter learnt from consecutive states x and observations y.
 
-    The hybrid filter takes pairs (x, y) and the transition of `system`; fKBF takes pairs and
+    The hybrid filter uses pairs (x, y) and the transition of `system`; fKBF uses pairs and
     transitions (x_t, x_t+1). Both update by the squared rule, [MbKSR] eq. 31.
     """
     kernel_x = GaussianKernel(bandwidth_x**2)
@@ -114,7 +113,7 @@ def make_filter(
 def error(
     method: str, system: System, training: tuple[Any, Any], test: tuple[Any, Any], **setting: float
 ) -> float:
-    """Mean squared error of the pseudo-MAP estimates of a test run."""
+    """Return the mean squared error of the pseudo-MAP estimates on a test run."""
     beliefs = make_filter(method, system, *training, **setting).run(test[1])
     return squared_error(modes(beliefs, starts=1), test[0])
 
@@ -122,29 +121,29 @@ def error(
 def mode_score(
     x: Any, y: Any, builder: Any, training: Any, validation: Any, **setting: float
 ) -> float:
-    """Mean squared error of the pseudo-MAP estimates, of 25 steps among the first hundred."""
+    """Return the mean squared error of pseudo-MAP estimates at 25 of the first 100 steps."""
     part = validation[:100]
     beliefs = builder(x[training], y[training], **setting).run(y[part])
     every = max(len(part) // 25, 1)
     return float(np.mean((modes(beliefs[::every], starts=1) - x[part][::every]) ** 2))
 
 
-def tuned(
+def tune(
     method: str, system: System, runs: Sequence[tuple[Any, Any]], grid: Any
 ) -> dict[str, float]:
     """
     Return the setting of the lowest two-fold cross-validation error over training runs.
 
-    First both bandwidths, with ε and δ in the middle of their values, then ε and δ.
+    Search both bandwidths first, with ε and δ in the middle of their grids, then ε and δ.
     """
     middle = {name: grid[name][len(grid[name]) // 2] for name in ('epsilon', 'delta')}
     first = {name: grid[name] for name in ('bandwidth_x', 'bandwidth_y')}
-    best = _searched(method, system, runs, first | {k: (v,) for k, v in middle.items()})
+    best = _search(method, system, runs, first | {k: (v,) for k, v in middle.items()})
     second = {name: (best[name],) for name in first} | {name: grid[name] for name in middle}
-    return _searched(method, system, runs, second)
+    return _search(method, system, runs, second)
 
 
-def _searched(
+def _search(
     method: str, system: System, runs: Sequence[tuple[Any, Any]], grid: Any
 ) -> dict[str, float]:
     builder = functools.partial(make_filter, method, system)
@@ -158,11 +157,11 @@ def _searched(
 def trial(
     rng: np.random.Generator, n: int, case: str, runs: int, steps: int, grid: Any
 ) -> dict[str, Any]:
-    """Mean squared errors of both filters: tuned once, then trained and tested `runs` times."""
+    """Tune both filters once, train and test them `runs` times; return mean squared errors."""
     system, test_eta = CASES[case]
     changed = replace(system, eta=test_eta)
     tuning = [system.simulate(rng, n) for _ in range(TUNING_RUNS)]
-    settings = {method: tuned(method, system, tuning, grid) for method in METHODS}
+    settings = {method: tune(method, system, tuning, grid) for method in METHODS}
     data = [(system.simulate(rng, n), changed.simulate(rng, steps)) for _ in range(runs)]
     return {
         'settings': settings,
@@ -177,7 +176,7 @@ def trial(
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over sample sizes for the three cases: a replicate is the mean of a tuning's runs."""
+    """Compare errors over sample sizes; a replicate is the mean over the runs of one tuning."""
     errors: dict[str, dict[int, dict[str, Any]]] = {case: {} for case in CASES}
     for case, n in itertools.product(CASES, size.axes['n']):
         values = records.at(case=case, n=n)
@@ -242,9 +241,9 @@ EXPERIMENT = common.Experiment(
     source='[MbKSR] Fig. 4',
     paper='hybrid below fKBF at every n, for Gaussian and for mixture noise; far below when the '
     'dynamics change in the test phase',
-    settings='η, b, M, noises and the observation x -> sign(x) √|x| are ours (the text at hand '
-    'has lost its values); the squared rule of eq. 31; widths of k_X and k_Y, each of its own, '
-    'then ε and δ by two-fold cross-validation over two training runs of each size; pseudo-MAP '
+    settings='η, b, M, noises and the observation x -> sign(x) √|x| are our choice (the text at '
+    'hand has lost its values); the squared rule of eq. 31; separate widths of k_X and k_Y, then '
+    'ε and δ, by two-fold cross-validation over two training runs of each size; pseudo-MAP '
     'estimates. A replicate is the mean over the test runs of one tuning.',
     sizes={
         'tiny': Size(

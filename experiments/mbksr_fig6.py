@@ -1,10 +1,10 @@
 """
-[MbKSR] Fig. 6: where a robot is, from images and odometry, over the number of training images.
+[MbKSR] Fig. 6: robot localization from images and odometry, over the number of training images.
 
-The paper's four methods on the same random maps of two training runs: the nearest image (NAI), a
-particle filter with nearest-neighbour observations (NN), the fully-nonparametric filter (fKBF) and
-Algorithm 1 as printed (proposed). The reduced size renders a building; the full one takes three
-runs in COLD's format from the folder that the environment variable KBR_COLD_RUNS names.
+The four methods of the paper on the same random maps of two training runs: the nearest image
+(NAI), a particle filter with nearest-neighbour observations (NN), the fully nonparametric filter
+(fKBF) and Algorithm 1 as printed (proposed). The reduced size renders a building; the full size
+needs three runs in COLD format in the folder of the environment variable KBR_COLD_RUNS.
 """
 
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ import numpy as np
 
 FOLDER = 'KBR_COLD_RUNS'
 COLD = ('seq1_cloudy1', 'seq1_cloudy2', 'seq1_cloudy3')
-"""Saarbruecken, Part A, standard: two runs for the map, the third for the test."""
+"""Saarbruecken, Part A, standard path: two runs for the map, the third for the test."""
 METHODS = {'NAI': 'nearest', 'NN': 'knn-particle', 'fKBF': 'fkbf', 'proposed': 'algorithm1'}
-"""From the worst to the best of the paper."""
+"""From worst to best in the paper."""
 OURS = {'kbr': 'kbr'}
-"""The filter of this package, which the paper does not have."""
+"""The filter of this package, which is not in the paper."""
 AFTER = ', after localizing'
 
 
 def rendered_runs(seconds: float) -> list[Dataset]:
-    """Two tours of a rendered building and a walk through it, all of one weather."""
+    """Render two tours of a building and a walk through it, in the same weather."""
     building = SyntheticBuilding(BuildingConfig(seed=21))
     tours = [RunConfig(f'tour{seed}', route='tour', seed=seed) for seed in (1, 2)]
     walk = RunConfig('walk', seconds=seconds, seed=3)
@@ -47,12 +47,11 @@ def rendered_runs(seconds: float) -> list[Dataset]:
 
 
 def cold_runs() -> list[Dataset]:
-    """Return the three runs in COLD's format."""
     return [open_dataset(Path(os.environ[FOLDER]) / name) for name in COLD]
 
 
 def missing(size: Size) -> str:
-    """Say why the runs of a size are not there, if so."""
+    """Return why the runs of a size are unavailable, or an empty string."""
     if size.fixed['source'] == 'rendered':
         return ''
     folder = os.environ.get(FOLDER)
@@ -66,7 +65,7 @@ def missing(size: Size) -> str:
 def described(
     source: str, seconds: float, max_images: int | None
 ) -> tuple[KernelMap, DescribedRun]:
-    """Map of both training runs, and the test run with its images described, once a process."""
+    """Return the map of both training runs and the described test run, once per process."""
     *training, test = rendered_runs(seconds) if source == 'rendered' else cold_runs()
     kernel_map = build_map(training, max_images=max_images, seed=0)
     return kernel_map, describe_run(kernel_map.describer, test)
@@ -75,26 +74,26 @@ def described(
 def trial(
     rng: np.random.Generator, n: int, source: str, seconds: float, max_images: int | None
 ) -> dict[str, Any]:
-    """RMSE of the position of every method on one random map of n images, in metres."""
+    """Return the position RMSE in metres of each method on one random map of n images."""
     kernel_map, run = described(source, seconds, max_images)
     seed = int(rng.integers(2**31))
     found = {}
     for name, method in {**METHODS, **OURS}.items():
         metrics = run_task(kernel_map, [run], seed, Task(method, n, 0))
         whole = found[name] = metrics['position_rmse_m']
-        # of a run that was never localized, all of it
+        # a run that never localizes counts as a whole
         after = metrics['rmse_once_below_1m_m']
         found[f'{name}{AFTER}'] = whole if after is None else after
     return found
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Errors over the number of training images."""
+    """Compare errors over the number of training images."""
     errors = {
         name: {n: records.column(name, n=n) for n in size.axes['n'] if records.at(n=n)}
         for name in (*METHODS, *OURS, *(f'{name}{AFTER}' for name in (*METHODS, *OURS)))
     }
-    rows, named = common.rows_by('n', errors), common.named('n', errors)
+    rows, named = common.rows_by('n', errors), common.labelled('n', errors)
     sizes = list(errors['NAI'])
     ours = f'position RMSE in m (after localizing) at n = {", ".join(map(str, sizes))}: '
     ours += '; '.join(
@@ -136,12 +135,12 @@ EXPERIMENT = common.Experiment(
     paper='RMSE of the position: NAI > NN > fKBF > proposed, the proposed filter ahead most for '
     'small training sets (figure without numbers)',
     settings='reduced: an office rendered by this package, two tours for the map and a walk for '
-    'the test; full: three runs in COLD format (KBR_COLD_RUNS). Here they are rendered corridors '
-    'on the true path of Saarbruecken seq1_cloudy1, for the photographs of COLD were not at hand, '
-    'so that values are not comparable. Default parameters of `kbr compare`, no tuning to the '
-    'runs; from a global start, and the claims are about all frames, those before localizing '
-    'included; Algorithm 1 and fKBF answer the map pose of the largest weight. kbr is the filter '
-    'of this package, no method of the paper.',
+    'the test; full: three runs in COLD format (KBR_COLD_RUNS). As the photographs of COLD were '
+    'not at hand, the runs here are rendered corridors on the true path of Saarbruecken '
+    'seq1_cloudy1, so that values are not comparable. Default parameters of `kbr compare`, not '
+    'tuned to the runs; global start; the claims are about all frames, including those before '
+    'localizing. Algorithm 1 and fKBF return the map pose of the largest weight. kbr is the '
+    'filter of this package, not a method of the paper.',
     sizes={
         'tiny': Size(1, {'n': (10, 20)}, {**RENDERED, 'seconds': 6.0, 'max_images': 20}),
         'reduced': Size(1, {'n': (50, 100, 200)}, RENDERED),

@@ -1,8 +1,8 @@
 """
-Records of an experiment: one for each seed, trial and cell, stored as soon as they are known.
+Records of an experiment: the numbers of each seed, trial and cell.
 
-The numbers are in results/records/<name>_<size>.json, which is replaced as a whole after every
-task, so that an interrupted run continues where it was.
+They are stored in results/records/<name>_<size>.json, which is replaced after each task, so that
+an interrupted run can be resumed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ SEEDS = (0, 1, 2, 3, 4)
 @dataclass(frozen=True)
 class Size:
     """
-    How much of an experiment is run.
+    Size of an experiment.
 
-    `trials`: independent ones for each seed; `axes`: the cells are their product, as in
-    {'n': (100, 200)}; `fixed`: the other arguments of a trial.
+    `trials`: independent trials per seed; `axes`: values of the arguments whose product gives the
+    cells, such as {'n': (100, 200)}; `fixed`: the other arguments of a trial.
     """
 
     trials: int
@@ -40,7 +40,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Task:
-    """One trial of one cell: its random numbers depend on nothing else."""
+    """One trial of one cell, with its own random numbers."""
 
     seed: int
     trial: int
@@ -48,32 +48,32 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Name in the store."""
+        """Key in the JSON file."""
         parts = [*self.cell, ('seed', self.seed), ('trial', self.trial)]
         return ', '.join(f'{name} = {value}' for name, value in parts)
 
     def rng(self) -> np.random.Generator:
-        """Return the task's own generator, the same in whatever order the tasks are run."""
+        """Return the generator of this task, which does not depend on the order of tasks."""
         return np.random.default_rng([self.seed, zlib.crc32(self.key.encode())])
 
 
 @dataclass(frozen=True)
 class Records:
-    """What the tasks found that are done."""
+    """Numbers of the finished tasks."""
 
     done: Mapping[Task, Values]
 
     def at(self, **cell: Any) -> list[Values]:
-        """Values of the cell, one for each replicate."""
+        """Return the values of a cell, one dictionary per replicate."""
         wanted = set(cell.items())
         return [values for task, values in self.done.items() if wanted <= set(task.cell)]
 
     def column(self, name: str, **cell: Any) -> Any:
-        """One value of the cell as an array (replicates, ...)."""
+        """Return one value of a cell as an array (replicates, ...)."""
         return np.array([values[name] for values in self.at(**cell)], dtype=np.float64)
 
     def common(self, name: str, first: Values, second: Values) -> tuple[Any, Any]:
-        """One value in two cells, of the seeds and trials that both have."""
+        """Return one value in two cells, for the seeds and trials that both have."""
         sides: list[dict[Any, float]] = [{}, {}]
         for task, values in self.done.items():
             for side, cell in zip(sides, (first, second), strict=True):
@@ -85,7 +85,7 @@ class Records:
 
 
 def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
-    """All tasks: every first trial before a second one, of the first cell for all seeds first."""
+    """Return all tasks, ordered by trial, then cell, then seed."""
     cells = [
         tuple(zip(size.axes, values, strict=True))
         for values in itertools.product(*size.axes.values())
@@ -96,7 +96,7 @@ def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
 
 
 def stored(path: Path, tasks: Sequence[Task]) -> Records:
-    """Read the records of those tasks that a file has."""
+    """Read the records of those of the tasks that a file contains."""
     values = _read(path)
     return Records({task: values[task.key] for task in tasks if task.key in values})
 
@@ -110,7 +110,7 @@ def run_tasks(
     jobs: int = 1,
 ) -> Records:
     """
-    Run all tasks, or with `resume` those that the file lacks, and keep what it has.
+    Run all tasks, or with `resume` only those that are not in the file, and store the results.
 
     `trial(rng, **cell, **fixed)` returns JSON values.
     """
@@ -139,14 +139,14 @@ def _write(path: Path, values: Mapping[str, Values]) -> None:
 
 
 def _run(trial: Trial, fixed: Mapping[str, Any], task: Task) -> tuple[str, Any]:
-    # of poor settings that a search tries
+    # hide warnings about poor settings that a search tries
     logging.getLogger('kbr_localization.kernels').setLevel(logging.ERROR)
-    with threadpool_limits(1):  # more threads would change the last bits, and what is stored
+    with threadpool_limits(1):  # more threads would change the last bits of the results
         return task.key, _rounded(trial(task.rng(), **dict(task.cell), **fixed))
 
 
 def _rounded(value: Any) -> Any:
-    """Plain JSON with floats of six digits, so that stored and fresh numbers are the same."""
+    """Convert to JSON values with six digits, so that stored and fresh numbers are equal."""
     if isinstance(value, Mapping):
         return {str(key): _rounded(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):

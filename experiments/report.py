@@ -1,4 +1,4 @@
-"""The generated part of README.md: a row a figure, with the counts of verdicts."""
+"""Generate the table in README.md: one row per figure, with the counts of verdicts."""
 
 from collections.abc import Sequence
 import itertools
@@ -14,7 +14,7 @@ HEAD = '| figure or table | reduced size | full size |\n|---|---|---|'
 
 
 def completed(records: Records, tasks: Sequence[Task]) -> str:
-    """Say which seeds and how many of the runs are done."""
+    """Return the seeds and the number of finished runs as text."""
     found = [task for task in tasks if task in records.done]
     seeds = sorted({task.seed for task in found})
     count = f'{len(found)}' if len(found) == len(tasks) else f'{len(found)} of {len(tasks)}'
@@ -22,7 +22,7 @@ def completed(records: Records, tasks: Sequence[Task]) -> str:
 
 
 def write_page(out: Path) -> None:
-    """Replace the table in README.md by one of all stored results."""
+    """Replace the table in README.md by that of all stored results."""
     readme = out / 'README.md'
     text = readme.read_text(encoding='utf-8') if readme.exists() else f'{START}\n{END}\n'
     head, _, rest = text.partition(START)

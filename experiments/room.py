@@ -1,8 +1,8 @@
 """
-A small renderer: colour images of a room with a table and a chair, by casting one ray per pixel.
+A small ray caster: colour images of a room with a table and a chair.
 
-Everything is a box with sides along the axes and a plain colour, shaded by the direction of the
-surface and by distance, so that an image says where the camera is and where it looks.
+All objects are axis-aligned boxes of uniform colour, shaded by surface orientation and distance,
+so that an image determines the position and orientation of the camera.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ class Scene:
 
     def render(self, position: Any, rotation: Any, pixels: int, view: float = 1.0) -> Any:
         """
-        Image (pixels, pixels, 3) in 0..1.
+        Return an image (pixels, pixels, 3) in 0..1.
 
-        `rotation`: columns are the camera's right, down and forward; `view`: tangent of
-        half the opening angle.
+        `rotation`: its columns are the right, down and forward axes of the camera; `view`: tangent
+        of half the field of view.
         """
         grid = np.linspace(-view, view, pixels)
         right, down = np.meshgrid(grid, grid)
@@ -45,7 +45,7 @@ class Scene:
         return np.clip(image, 0.0, 1.0).reshape(pixels, pixels, 3)
 
     def _room(self, position: Any, rays: Any) -> tuple[Any, Any]:
-        """Colours and depths of walls, floor and ceiling, with a smooth pattern."""
+        """Return colours and depths of walls, floor and ceiling, with a smooth pattern."""
         safe = np.where(np.abs(rays) < 1e-12, 1e-12, rays)
         exits = (np.sign(safe) * self.walls - position) / safe
         axis, depth = exits.argmin(axis=1), exits.min(axis=1)
@@ -75,12 +75,12 @@ def furnished(walls: tuple[float, float, float] = (15.0, 15.0, 3.0)) -> Scene:
         *_legs((2.1, -0.5), (3.1, 0.5), 0.5, (0.4, 0.1, 0.1)),
     ]
     low, high, colours = (np.array(part, dtype=np.float64) for part in zip(*boxes, strict=True))
-    lowered = np.array([0.0, 0.0, -walls[2]])  # the floor
-    return Scene(low + lowered, high + lowered, colours, np.array(walls))
+    floor = np.array([0.0, 0.0, -walls[2]])
+    return Scene(low + floor, high + floor, colours, np.array(walls))
 
 
 def looking_at(position: Any, target: Any) -> Any:
-    """Rotation (3, 3) of a camera at a position that looks at a target, upright."""
+    """Return the rotation (3, 3) of an upright camera at a position that looks at a target."""
     forward = (target - position) / np.linalg.norm(target - position)
     right = np.cross(forward, [0.0, 0.0, 1.0])
     right /= np.linalg.norm(right)
@@ -94,7 +94,7 @@ def _legs(low: Any, high: Any, height: float, colour: Any) -> list[Any]:
 
 
 def _enter(position: Any, rays: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """Distance along every ray to where it enters a box, infinite if it does not, and the axis."""
+    """Return the distance along each ray to a box, infinite if it misses, and the axis hit."""
     safe = np.where(np.abs(rays) < 1e-12, 1e-12, rays)
     first, second = (low - position) / safe, (high - position) / safe
     enter, leave = np.minimum(first, second), np.maximum(first, second)
