@@ -17,9 +17,9 @@ from kbr_localization.localization.calibration import (
     MotionNoise,
     moved,
     moved_with_effects,
+    PRIOR_DEVIATIONS,
     reported,
     SIZE,
-    UNLIKE,
 )
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -27,11 +27,11 @@ from kbr_localization.localization.motion import (
     calibrate_run,
     combined,
     common_delay,
-    is_late,
-    LATE_S,
+    correct_delay,
+    is_significant_delay,
     measure_delay,
     measure_odometry,
-    put_right,
+    MIN_DELAY_S,
     variance_between,
 )
 from map_helpers import TINY_VISION, TinyRun
@@ -121,7 +121,7 @@ def test_another_drive_may_be_of_another_robot():
     np.testing.assert_allclose(backwards.values, TRUE + np.pi - 0.5 * LIMITS, atol=1e-3)
     nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).for_a_drive('learnt')
     np.testing.assert_allclose(nothing.values, np.zeros(SIZE), atol=1e-6)
-    np.testing.assert_allclose(nothing.deviations, UNLIKE, rtol=1e-3)
+    np.testing.assert_allclose(nothing.deviations, PRIOR_DEVIATIONS, rtol=1e-3)
 
 
 def test_words_say_on_which_side_and_what_is_not_observable():
@@ -189,7 +189,7 @@ def test_runs_that_tell_nothing_leave_what_any_rig_has_and_nan_is_refused():
     for length in (30, 1, 0, None):
         found, noise = measure_odometry([] if length is None else [(STILL[:length],) * 2])
         np.testing.assert_array_equal(found.values, np.zeros(SIZE))
-        np.testing.assert_allclose(found.deviations, UNLIKE)
+        np.testing.assert_allclose(found.deviations, PRIOR_DEVIATIONS)
         np.testing.assert_array_equal(noise.per_metre, MotionNoise.default().per_metre)
     broken = STILL.copy()
     broken[7, 1] = np.nan
@@ -303,7 +303,7 @@ def test_a_delay_is_recovered_at_any_rate_and_resolution_of_the_odometry(delay, 
     found = measure_delay(OdometryTrack(stamps, poses), *images(truth))
     assert abs(found[0] - delay) < max(4.0 * found[1], 0.002)
     assert found[1] < 0.01
-    assert is_late(found) == (abs(delay) > LATE_S)
+    assert is_significant_delay(found) == (abs(delay) > MIN_DELAY_S)
 
 
 @pytest.mark.parametrize('seed', range(2))
@@ -336,9 +336,9 @@ def test_a_robot_that_goes_straight_on_tells_no_delay_though_its_poses_leap(seed
     stamps, truth = np.arange(80) * 8 * TICK_NS, se2.chain(np.zeros(3), steps)
     told = se2.chain(np.zeros(3), steps + 0.005 * rng.standard_normal(steps.shape))
     truth[30:, 2] += 2.5
-    assert not is_late(measure_delay(OdometryTrack(stamps, told), stamps, truth))
+    assert not is_significant_delay(measure_delay(OdometryTrack(stamps, told), stamps, truth))
     straight = drive(turning=False)
-    assert not is_late(measure_delay(late(straight, 0.1, seed), *images(straight)))
+    assert not is_significant_delay(measure_delay(late(straight, 0.1, seed), *images(straight)))
 
 
 def test_a_delay_beyond_those_that_are_looked_for_is_none():
@@ -350,16 +350,16 @@ def test_a_delay_beyond_those_that_are_looked_for_is_none():
     assert measure_delay(late(truth, 10.7), *images(truth)) is None
 
 
-def test_odometry_is_put_right_and_stays_where_it_is_beyond_its_ends():
+def test_odometry_is_corrected_for_its_delay_and_stays_where_it_is_beyond_its_ends():
     truth = drive()
     stamps, poses = images(truth)
-    right = put_right(late(truth, 0.1, noise=EXACT), stamps, (0.1, 0.001))
+    right = correct_delay(late(truth, 0.1, noise=EXACT), stamps, (0.1, 0.001))
     steps = [se2.between(line[:-1], line[1:])[:-1] for line in (right, poses)]
     np.testing.assert_allclose(steps[0], steps[1], atol=1e-9)
     stamps = 10**9 * np.arange(4)
     track = OdometryTrack(stamps, np.column_stack([np.arange(4.0), np.zeros((4, 2))]))
     for delay, x in ((1.5, [1.5, 2.5, 3.0, 3.0]), (-1.5, [0.0, 0.0, 0.5, 1.5])):
-        np.testing.assert_allclose(put_right(track, stamps, (delay, 0.1))[:, 0], x)
+        np.testing.assert_allclose(correct_delay(track, stamps, (delay, 0.1))[:, 0], x)
 
 
 def test_runs_that_differ_in_their_delay_widen_its_deviation():

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
-from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
+from kbr_localization.localization.calibration import Calibration, PRIOR_DEVIATIONS, SIZE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
@@ -271,7 +271,7 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
     # tyres and load may be others by now
-    assert diagnostics['odometry_offset_x_sd'] > 0.9 * UNLIKE[0]
+    assert diagnostics['odometry_offset_x_sd'] > 0.9 * PRIOR_DEVIATIONS[0]
     drive.ask('start_on_new_map')
     drive.work()
     drive.go(0.8, 1.2)

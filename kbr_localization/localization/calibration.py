@@ -1,19 +1,19 @@
 """
-The odometry motion model: what it reports of a motion, what the motion was, and its noise.
+The odometry motion model: systematic errors and noise of the reported motion.
 
 [MbKSR] section 6.3 and [PR] section 5.4 move a pose by rotation, translation, rotation. Composing
 the increment in the base frame gives the same pose and has no singularity when the robot stands.
 
-The wheels move about a point at (offset x, offset y) from the point whose pose the map knows, with
-axes turned by the mounting angle. They count a fraction too many metres ahead, metres sideways (of
-a base that can move sideways) and radians, and turn by the drift with every metre ahead. A step of
-the odometry is an arc: a constant twist (v_x, v_y, w) = log of the increment in SE(2). The pose's
-twist is then linear in all but the mounting angle m:
+The odometry is that of the wheels' point, at (offset x, offset y) from the point whose pose is in
+the map, with axes turned by the mounting angle. It counts a fraction too many metres ahead, metres
+sideways (of a base that can move sideways) and radians, and turns by the drift with every metre
+ahead. A step of the odometry is an arc: a constant twist (v_x, v_y, w) = log of the increment in
+SE(2). The twist of the pose is then linear in all errors but the mounting angle m:
 
     w' = (1 - turn scale) w - drift v_x,
     v' = R(m) ((1 - forward scale) v_x, (1 - lateral scale) v_y) + w' (offset y, -offset x),
 
-the adjoint map of the wheels' place (Sola, Deray and Atchuthan, *A micro Lie theory for state
+the adjoint map of the wheels' point (Sola, Deray and Atchuthan, *A micro Lie theory for state
 estimation in robotics*, 2018, section II.F and appendix on SE(2)). In the code a vector of the
 plane is a complex number: R(m) is exp(i m), the arc of a twist ends at v (exp(i w) - 1) / (i w).
 """
@@ -38,12 +38,12 @@ NAMES = (
     'turn_scale',
     'drift',
 )
-"""Metres ahead and to the left, radians, fractions of what was counted, radians per metre."""
+"""Metres ahead and to the left, radians, fractions of the reported motion, radians per metre."""
 SIZE = len(NAMES)
 LIMITS = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03])
-"""Within which the errors of robots are uniform: other tyres, another load, a sensor elsewhere."""
-UNLIKE = LIMITS / np.sqrt(3.0)
-"""Standard deviations of those laws."""
+"""Bounds of uniform errors of other robots: other tyres, another load, a sensor elsewhere."""
+PRIOR_DEVIATIONS = LIMITS / np.sqrt(3.0)
+"""Standard deviations of these uniform distributions."""
 _METRES = np.isin(NAMES, ('offset_x', 'offset_y'))
 _OF_METRES = np.isin(NAMES, ('forward_scale', 'lateral_scale'))
 _WORDS = {
@@ -59,17 +59,17 @@ _WORDS = {
         'turn {} to the right with every metre',
     ),
 }
-"""Unit, and what the wheels do where a value is positive or negative."""
+"""Unit, and what the wheels do if the value is positive or negative."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """
-    The systematic errors of an odometry and how well they are known.
+    The systematic errors of an odometry, with their covariance.
 
-    `values` (7,) in the order of `NAMES`, with `covariance` (7, 7), which includes the variance
-    between runs. `delay`: (2,) seconds by which the stamps of the odometry were behind the stamps
-    of the reference poses, and their standard deviation; None if unknown.
+    `values` (7,) in the order of `NAMES`; `covariance` (7, 7), which includes the variance between
+    runs. `delay` (2,): seconds by which the stamps of the odometry were behind the stamps of the
+    reference poses, and their standard deviation; None if unknown.
     """
 
     values: FloatArray
@@ -78,36 +78,38 @@ class Calibration:
 
     @staticmethod
     def unknown() -> Calibration:
-        """Return the prior: no errors, with the standard deviations of ordinary robots."""
-        return Calibration(np.zeros(SIZE), np.diag(UNLIKE**2))
+        """Return the prior: mean zero, with the standard deviations of ordinary robots."""
+        return Calibration(np.zeros(SIZE), np.diag(PRIOR_DEVIATIONS**2))
 
     def for_a_drive(self, how: str) -> Calibration:
         """
         Return the prior of a drive.
 
-        `how`: off knows no errors, mapped those that the runs of the map show, shrunk to 0 where
-        unknown; learnt leaves open whether it is the robot of these runs or, as likely, another
-        one drawn from the laws of robots: the mean is half of the errors v, the variance
-        `UNLIKE`^2 + (v / 2)^2. What exceeds the laws is how this kind of robot is built, and is
-        kept.
+        `how`: 'off' assumes no errors, 'mapped' the errors of the map's runs, shrunk to 0 where
+        uncertain. 'learnt' assumes that the robot is the one of these runs or, as likely, another
+        one, with errors within `LIMITS`: the mean is half of the errors v, the variance
+        `PRIOR_DEVIATIONS`^2 + (v / 2)^2. Errors beyond `LIMITS` are the design of this kind of
+        robot: the excess is kept.
         """
-        known = np.linalg.inv(self.covariance)
-        values = np.linalg.solve(known + np.diag(UNLIKE**-2.0), known @ self.values)
+        precision = np.linalg.inv(self.covariance)
+        shrunk = precision + np.diag(PRIOR_DEVIATIONS**-2.0)
+        values = np.linalg.solve(shrunk, precision @ self.values)
         if how == 'learnt':
             halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
-            return Calibration(values - halves, np.diag(UNLIKE**2 + halves**2))
+            return Calibration(values - halves, np.diag(PRIOR_DEVIATIONS**2 + halves**2))
         return Calibration(values * (how == 'mapped'), np.zeros((SIZE, SIZE)))
 
     def after_a_break(self) -> Calibration:
         """
-        Return the prior for a robot that was switched off: about what was learnt, as if unknown.
+        Return the prior for a robot that was switched off: the learnt errors, made uncertain.
 
-        With the old variance other tyres would stay unnoticed for days of driving.
+        With the learnt covariance, a change of tyres would stay unnoticed for days of driving.
         """
-        return Calibration(self.values, self.covariance + np.diag(UNLIKE**2), self.delay)
+        covariance = self.covariance + np.diag(PRIOR_DEVIATIONS**2)
+        return Calibration(self.values, covariance, self.delay)
 
     def in_metres(self, scale: float) -> Calibration:
-        """Return the same for poses whose positions are scaled."""
+        """Return the calibration for poses whose positions are scaled."""
         slope = np.where(_METRES | _OF_METRES, scale, 1.0)
         covariance = self.covariance * np.outer(slope, slope)
         return Calibration(in_metres(self.values, scale), covariance, self.delay)
@@ -118,18 +120,17 @@ class Calibration:
         return np.sqrt(np.diag(self.covariance))
 
     def observable(self) -> NDArray[np.bool_]:
-        """Which errors (7,) are known better than before any run."""
-        return np.asarray(self.deviations < UNLIKE)
+        """Return which errors (7,) are known better than before any run."""
+        return np.asarray(self.deviations < PRIOR_DEVIATIONS)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Value, standard deviation, whether it is observable, and words for it, by name."""
-        found, known = {}, self.observable()
-        for name, value, deviation, observable in zip(
-            NAMES, self.values, self.deviations, known, strict=True
-        ):
+        """Return value, standard deviation, observability and a sentence for each error."""
+        found = {}
+        columns = (array.tolist() for array in (self.values, self.deviations, self.observable()))
+        for name, value, sd, observable in zip(NAMES, *columns, strict=True):
             unit, *sides = _WORDS[name]
             factor, digits = (100.0, 2) if unit == '%' else (1.0, 4)
-            size, spread = (f'{factor * abs(x):.{digits}f}' for x in (value, deviation))
+            size, spread = (f'{factor * abs(x):.{digits}f}' for x in (value, sd))
             words = 'the wheels ' + sides[int(value < 0.0)].format(f'{size} ± {spread} {unit}')
             if not observable:
                 words = 'not observable: the runs ' + (
@@ -137,33 +138,24 @@ class Calibration:
                     if name == 'lateral_scale'
                     else 'hardly turn, are short, or have no poses but those of this odometry'
                 )
-            found[name] = {
-                'value': float(value),
-                'sd': float(deviation),
-                'observable': bool(observable),
-                'words': words,
-            }
+            found[name] = {'value': value, 'sd': sd, 'observable': observable, 'words': words}
         if self.delay is not None:
-            seconds, deviation = map(float, self.delay)
+            seconds, sd = map(float, self.delay)
             side = 'behind' if seconds >= 0.0 else 'ahead of'
-            found['delay'] = {
-                'value': seconds,
-                'sd': deviation,
-                'observable': True,
-                'words': f'the stamps of the odometry are {abs(seconds):.3f} ± {deviation:.3f} s '
-                f'{side} those of the poses',
-            }
+            words = f'the stamps of the odometry are {abs(seconds):.3f} ± {sd:.3f} s '
+            words += f'{side} those of the poses'
+            found['delay'] = {'value': seconds, 'sd': sd, 'observable': True, 'words': words}
         return found
 
 
 @dataclass(frozen=True)
 class MotionNoise:
     """
-    Errors of an odometry increment in the base frame: along, across, heading.
+    Variances of an odometry increment in the base frame: along, across, heading.
 
-    The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
-    (3,) per radian of turning, about the systematic errors (see `calibration`).
-    `per_metre_aside` (3,): the same per metre sideways, of an omnidirectional base; else None.
+    They grow with the motion: `per_metre` (3,) in m², m², rad² per metre and `per_radian` (3,) per
+    radian of turning, about the systematic errors (`Calibration`). `per_metre_aside` (3,): the
+    same per metre sideways, of an omnidirectional base; else None.
     `step` (4,): variances of x, y, cos, sin for one step from image to image, systematic errors
     included, as in [MbKSR] section 6.3.
     """
@@ -183,7 +175,7 @@ class MotionNoise:
         )
 
     def variances(self, increment: FloatArray) -> FloatArray:
-        """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
+        """Return noise variances of the shape of the increments (..., 3)."""
         radians = np.abs(increment[..., 2])[..., np.newaxis]
         turning = np.asarray(radians * self.per_radian)
         if self.per_metre_aside is None:
@@ -193,7 +185,7 @@ class MotionNoise:
         return ahead * self.per_metre + aside * self.per_metre_aside + turning
 
     def in_metres(self, scale: float) -> MotionNoise:
-        """Return the errors of the same increments for poses whose positions are scaled."""
+        """Return the noise for poses whose positions are scaled."""
         metres, aside = np.array([scale**2, scale**2, 1.0]), self.per_metre_aside
         return MotionNoise(
             per_metre=metres * self.per_metre,
@@ -204,20 +196,24 @@ class MotionNoise:
 
 
 def in_metres(values: FloatArray, scale: float) -> FloatArray:
-    """Return errors (..., 7) for poses whose positions are scaled."""
+    """Return systematic errors (..., 7) for poses whose positions are scaled."""
     found = np.where(_METRES, scale * values, values)
     return np.where(_OF_METRES, 1.0 - scale * (1.0 - values), found)
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
-    """Motions (..., 3), in the frame before them, of increments (..., 3) that are reported."""
+    """
+    Return the motions (..., 3) of the robot, given reported increments (..., 3).
+
+    It removes the systematic errors `values` (7,); the motions are in the frame before them.
+    """
     return moved_with_effects(increments, values)[0]
 
 
 def moved_with_effects(
     increments: FloatArray, values: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return `moved`, and derivatives (..., 3, 7) by the values: errors after the motion."""
+    """Return `moved`, and its derivatives (..., 3, 7) by the values, in the frame afterwards."""
     offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
     offset, axes = offset_x + 1j * offset_y, np.exp(1j * mounting)
     reported, reported_turn = _log(increments)
@@ -246,7 +242,7 @@ def moved_with_effects(
 
 
 def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
-    """Increments (..., 3) that an odometry reports of motions (..., 3); undoes `moved`."""
+    """Return the increments (..., 3) reported for motions (..., 3): the inverse of `moved`."""
     offset_x, offset_y, mounting, forward, lateral, turn_scale, drift = values
     velocity, turn = _log(motions)
     along = np.exp(-1j * mounting) * (velocity + 1j * turn * (offset_x + 1j * offset_y))
@@ -256,7 +252,7 @@ def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def twists(increments: FloatArray) -> FloatArray:
-    """Return the constant twist (..., 3) of each step: metres ahead and left, the least turn."""
+    """Return the twist (..., 3) of each step: metres ahead and left, turn within pi."""
     return _increments(*_log(increments))
 
 

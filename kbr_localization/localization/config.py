@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 _BANDWIDTHS = 1e-3, 100.0
 LONG_DECAY = 1.6
-"""Decay length in metres, two bandwidths, from which on it is the bandwidth."""
+"""Decay length in metres, two default bandwidths, from which on it is the bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class KbrConfig(Config):
     heading_bandwidth: float = parameter(
         0.3, 'bandwidth of k_X in (cos, sin) of the heading', *_BANDWIDTHS, search=(0.08, 1.2)
     )
-    # the inverse of the whole map is kept in single precision: wrong for less than 1e-4
+    # the inverse of the whole map is in single precision: inaccurate for less than 1e-4
     state_ridge: float = parameter(
         0.15,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; n counts an image and its '
@@ -71,28 +71,28 @@ class KbrConfig(Config):
     )
     update_min_d: float = parameter(
         0.2,
-        'travel in metres after which an image updates the belief; the image nearest to it does',
+        'travel in metres between two images that update the belief',
         0.0,
         100.0,
         search=(0.05, 1.0),
     )
     update_min_a: float = parameter(
-        0.15, 'the same of turning, in radians', 0.0, 7.0, search=(0.05, 0.5)
+        0.15, 'the same for turning, in radians', 0.0, 7.0, search=(0.05, 0.5)
     )
-    points: int = parameter(1000, 'points that carry the belief', 10, 100_000)
+    points: int = parameter(1000, 'points of the belief', 10, 100_000)
     carried_rate: float = parameter(
         3e-5,
-        'prior probability, per metre of way, of having been carried elsewhere, and of an '
-        'odometry with other errors (tyres, load); 0 never looks elsewhere',
+        'prior probability, per metre of travel, of being carried elsewhere, and of new odometry '
+        'errors (tyres, load); 0 never looks elsewhere',
         0.0,
         0.5,
     )
     covariance_scale: float = parameter(1.0, 'factor on the reported covariance', 1e-3, 1e3)
     localized_radius: float = parameter(
-        1.0, 'the pose is sure when the belief lies within this radius, metres', 0.01, 1000.0
+        1.0, 'radius in metres within which the belief lies when localized', 0.01, 1000.0
     )
     localized_mass: float = parameter(
-        0.9, 'posterior probability of that radius that makes a pose sure', 0.05, 1.0
+        0.9, 'posterior probability of that radius when localized', 0.05, 1.0
     )
 
     @property
@@ -105,11 +105,11 @@ def sensible_config(
     poses: FloatArray, cameras: Sequence[str] = (), decay_length: float = 0.0
 ) -> KbrConfig:
     """
-    Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
+    Return the default parameters for a map with poses (n, 3) and these cameras.
 
-    `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: not
-    known). From `LONG_DECAY` on it is the position bandwidth, and other distances grow with it:
-    a narrower kernel would draw the belief to the mapped way.
+    `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: unknown).
+    From `LONG_DECAY` on it is the position bandwidth, and other distances grow with it: a narrower
+    kernel would draw the belief to the path of the map's runs.
 
     With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
     a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
@@ -117,10 +117,9 @@ def sensible_config(
 
     Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
     the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
-    heading bandwidth grows in return, so that the kernel sees as many images as before, and so
-    does the turn between two updates. A pose is sure within 1 m, but at least 3/4 of the decay
-    length that is the bandwidth, and twice the distance of neighbouring images: no map resolves
-    more.
+    heading bandwidth grows, so that the kernel reaches as many images as before, and so does the
+    turn between two updates. `localized_radius` is 1 m, but at least 3/4 of the decay length that
+    is the bandwidth, and twice the distance of neighbouring images, the resolution of the map.
     """
     defaults, scale = KbrConfig(), length_scale(poses, decay_length)
     broader, spacing = max(min(3.0, 1.0 / scale), 1.0), image_spacing(poses)
@@ -138,8 +137,8 @@ def sensible_config(
 
 
 def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """Scale the lengths in a method's parameters that are in metres of the map."""
-    # update_min_d is in metres of the odometry, localized_radius is what users want: both stay
+    """Scale those parameters of a method that are in metres of the map."""
+    # update_min_d is in metres of the odometry, localized_radius is a demand of the user
     name, found = 'position_bandwidth', dict(values)
     if name in found:
         found[name] = float(np.clip(scale * found[name], *_BANDWIDTHS))
@@ -147,15 +146,15 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
 
 
 def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
-    """Return the unit of length of a map with poses (n, 3) in metres: see `sensible_config`."""
+    """Return the factor on lengths for a map with poses (n, 3): see `sensible_config`."""
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     unit = decay_length / KbrConfig().position_bandwidth if decay_length > LONG_DECAY else 1.0
     return min(unit, max(0.05, spread / 0.5))
 
 
 def image_spacing(poses: FloatArray) -> float:
-    """Return the median distance in metres from a place of poses (n, 3) to the nearest one."""
-    # images within a small part of the bandwidth are at one place: the robot stood still
+    """Return the median distance in metres from a place of poses (n, 3) to the next nearest."""
+    # images within a small fraction of the bandwidth are at one place: the robot stood still
     spot = 0.05 * length_scale(poses) * KbrConfig().position_bandwidth
     _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)
     places = poses[first, :2]

@@ -56,7 +56,6 @@ class Tracker:
         self._odometry = None
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
-        """Continue on a map with more images at its end; return False where it is impossible."""
         followed = self.localizer.follow_map(kernel_map)
         if followed:
             self.kernel_map = kernel_map

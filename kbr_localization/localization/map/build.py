@@ -218,10 +218,10 @@ def _measure_odometry(posed: dict[str, Any], datasets: Sequence[Dataset]) -> dic
         assert fixes is not None
         some = np.s_[:: max(1, len(fixes.stamps_ns) // len(stamps_ns))]
         delay = motion.measure_delay(dataset.odometry, fixes.stamps_ns[some], fixes.poses[some])
-        if delay is not None and motion.is_late(delay):
+        if delay is not None and motion.is_significant_delay(delay):
             side = 'behind' if delay[0] > 0.0 else 'ahead of'
             LOG.warning(_LATE, dataset.name, abs(delay[0]), delay[1], side)
-            odometry = motion.put_right(dataset.odometry, stamps_ns, delay)
+            odometry = motion.correct_delay(dataset.odometry, stamps_ns, delay)
         tracks.append((odometry, poses))
         delays.append(delay)
     calibration, noise = motion.measure_odometry(tracks)
