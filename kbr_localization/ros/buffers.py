@@ -288,8 +288,8 @@ class Worker:
         raise NotImplementedError
 
     def recover_from_error(self) -> None:
-        """Restore a valid state after an unexpected error, so that the thread can continue."""
-        raise NotImplementedError
+        """Count the image of an unexpected error; the thread continues with the next one."""
+        self.count_dropped('internal error')
 
     def _on_odometry(self, outcome: Outcome, stamp_ns: int) -> None:
         """React to a sample; called with `condition` held."""

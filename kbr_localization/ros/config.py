@@ -24,7 +24,7 @@ class StreamConfig(Config):
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
     base_frame_id: str = parameter(
         'base_footprint',
-        'frame of the robot; another child frame of the odometry counts as the same place',
+        'frame of the robot; another child frame of the odometry is assumed to coincide',
     )
 
     def __post_init__(self) -> None:

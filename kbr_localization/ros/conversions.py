@@ -90,8 +90,8 @@ def transform_message(
 ) -> TransformStamped:
     """Return the transform with the pose (3,) of the child frame in the other."""
     at = pose_to_message(pose)
-    message = TransformStamped(child_frame_id=child_frame_id)
-    message.header = stamped_header(stamp_ns, frame_id)
+    header = stamped_header(stamp_ns, frame_id)
+    message = TransformStamped(header=header, child_frame_id=child_frame_id)
     message.transform.translation.x = at.position.x
     message.transform.translation.y = at.position.y
     message.transform.rotation = at.orientation

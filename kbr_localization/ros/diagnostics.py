@@ -10,7 +10,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from kbr_localization.localization.localizer import contradiction, PoseEstimate
+from kbr_localization.localization.localizer import contradiction
 from kbr_localization.ros.parameters import ParameterNode
 import numpy as np
 from rclpy.clock import Clock
@@ -315,7 +315,7 @@ class Reporter:
         if last is None or not last.is_known:
             text = f'Not localized: {missing or "no image has shown the place yet"}'
             return status(self._node, 'localization', ERROR, text, {})
-        estimate: PoseEstimate = last.estimate
+        estimate = last.estimate
         sd = np.sqrt(np.diag(estimate.covariance)).tolist()
         values = {'confidence': estimate.confidence, **estimate.diagnostics}
         values |= dict(zip(('sd x [m]', 'sd y [m]', 'sd heading [rad]'), sd, strict=True))

@@ -11,15 +11,8 @@ from kbr_localization.datasets.images import MessageImage
 from kbr_localization.datasets.multi_camera import LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, DatasetError, RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.buffers import (
-    Availability,
-    OdometryBuffer,
-    SECOND,
-    StampedPose,
-    Worker,
-)
+from kbr_localization.ros.buffers import Availability, OdometryBuffer, SECOND, StampedPose, Worker
 from kbr_localization.ros.config import InputConfig
-from kbr_localization.ros.conversions import optional_interface, stamp_to_ns, type_name
 from kbr_localization.ros.diagnostics import TopicMonitor
 from kbr_localization.ros.parameters import ParameterNode
 from nav_msgs.msg import Odometry
@@ -44,8 +37,6 @@ def open_topic(topic: str, create: Callable[[], Any]) -> Any:
     """Return the publisher or subscription that `create` makes; raises ConfigurationError."""
     try:
         return create()
-    except UnsupportedEventTypeError:
-        raise
     except Exception as error:  # rclpy has no common class for them
         why = str(error).partition('\n')[0].rstrip(':')
         raise ConfigurationError(
@@ -58,17 +49,20 @@ def subscribe(
     node: Node, message_type: Any, name: str, callback: Callable[[Any], None], qos: QoSProfile
 ) -> TopicMonitor:
     """Subscribe, and return a monitor of the topic; raises ConfigurationError as `open_topic`."""
-    topic = TopicMonitor(name, type_name(message_type), time.monotonic())
+    topic = TopicMonitor(name, conversions.type_name(message_type), time.monotonic())
 
     def count_lost(event: Any) -> None:
         topic.lost = event.total_count
 
-    create = partial(node.create_subscription, message_type, name, callback, qos)
-    try:
-        events = SubscriptionEventCallbacks(message_lost=count_lost)
-        topic.subscription = open_topic(name, partial(create, event_callbacks=events))
-    except UnsupportedEventTypeError:  # the DDS does not count lost messages
-        topic.subscription = open_topic(name, create)
+    def create() -> Any:
+        subscription = partial(node.create_subscription, message_type, name, callback, qos)
+        try:
+            events = SubscriptionEventCallbacks(message_lost=count_lost)
+            return subscription(event_callbacks=events)
+        except UnsupportedEventTypeError:  # the DDS does not count lost messages
+            return subscription()
+
+    topic.subscription = open_topic(name, create)
     topic.name = topic.subscription.topic_name
     return topic
 
@@ -86,7 +80,7 @@ class TransformListener:
         self._log = node.log
         # the names as they appear in a serialized message
         self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
-        self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
+        self.type = conversions.optional_interface('tf2_msgs.msg', 'TFMessage')
         self.transforms: dict[str, tuple[str, int, se2.FloatArray]] = {}
         self.callbacks: list[Callable[[], None]] = []
         if self.type is not None:
@@ -98,7 +92,8 @@ class TransformListener:
         """Return a monitor of /tf for a wanted transform; raises RosError without tf2_msgs."""
         if self.type is None:
             raise RosError(f'{wanted} on /tf needs tf2_msgs: install it, or listen to a topic')
-        return TopicMonitor(self._topic, type_name(self.type), time.monotonic(), wanted=wanted)
+        kind = conversions.type_name(self.type)
+        return TopicMonitor(self._topic, kind, time.monotonic(), wanted=wanted)
 
     def pose(self, ancestor: str, frame: str) -> StampedPose | None:
         """Return the newest stamp and the (3,) pose of a frame in an ancestor, None if unknown."""
@@ -120,7 +115,7 @@ class TransformListener:
     def _on_message(self, message: Any, static: bool = False) -> None:
         for transform in message.transforms:
             parent, child = transform.header.frame_id, transform.child_frame_id
-            stamp_ns = 0 if static else stamp_to_ns(transform.header.stamp)
+            stamp_ns = 0 if static else conversions.stamp_to_ns(transform.header.stamp)
             try:
                 pose = conversions.pose_from_transform(transform)
                 self.transforms[child.lstrip('/')] = parent.lstrip('/'), stamp_ns, pose
@@ -160,7 +155,7 @@ class OdometrySource:
         listener.callbacks.append(self._on_transforms)
 
     def _on_message(self, message: Odometry) -> None:
-        stamp_ns = stamp_to_ns(message.header.stamp)
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         self.topic.add_message(stamp_ns, time.monotonic())
         self.parent = message.header.frame_id.lstrip('/')
         try:
@@ -265,7 +260,7 @@ class Inputs:
         return self.worker.dropped + self._synchronizer.dropped
 
     def _on_image(self, camera: int, message: Any) -> None:
-        stamp_ns, now = stamp_to_ns(message.header.stamp), time.monotonic()
+        stamp_ns, now = conversions.stamp_to_ns(message.header.stamp), time.monotonic()
         self._images[camera].add_message(stamp_ns, now)
         if stamp_ns and self.odometry.topic.stamp_ns:
             self._leads.append((stamp_ns - self.odometry.topic.stamp_ns) * 1e-9)

@@ -56,8 +56,8 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self.active = self._loading = False
         self._deferred_start: Callable[[Session], None] | None = None
         self._create_services()
-        callback = self._on_initial_pose
-        self.create_subscription(PoseWithCovarianceStamped, 'initialpose', callback, 10)
+        pose_type = PoseWithCovarianceStamped
+        self.create_subscription(pose_type, 'initialpose', self._on_initial_pose, 10)
         back = JumpThreshold(
             min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
         )

@@ -15,7 +15,6 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros import conversions
 from kbr_localization.ros.buffers import SECOND
-from kbr_localization.ros.conversions import optional_interface, stamped_header
 from kbr_localization.ros.inputs import TransformListener
 from kbr_localization.ros.parameters import Settings
 from kbr_localization.ros.session import Answer
@@ -46,8 +45,8 @@ class Outputs:
         create = node.create_publisher
         names = ('amcl_pose', '~/pose')
         self._poses = [create(PoseWithCovarianceStamped, name, LATCHED) for name in names]
-        self._particle_type = optional_interface('nav2_msgs.msg', 'Particle')
-        cloud = optional_interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
+        self._particle_type = conversions.optional_interface('nav2_msgs.msg', 'Particle')
+        cloud = conversions.optional_interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
         self._particles = create(cloud, 'particle_cloud', qos_profile_sensor_data)
         self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
         match = '~/best_match/compressed'  # RViz expects this ending
@@ -55,10 +54,18 @@ class Outputs:
         self.show_map(kernel_map)
 
     def show_map(self, kernel_map: KernelMap) -> None:
-        """Publish the poses of a new map."""
-        now_ns = self._node.get_clock().now().nanoseconds
-        header = stamped_header(now_ns, self._settings.config.global_frame_id)
-        self._map_poses.publish(map_markers(kernel_map.poses, header))
+        """Publish the poses of a map as short lines along their headings, 5000 at most."""
+        marker = Marker(ns='map_poses', type=Marker.LINE_LIST, action=Marker.ADD)
+        marker.header.frame_id = self._settings.config.global_frame_id
+        marker.header.stamp = self._node.get_clock().now().to_msg()
+        marker.scale.x = 0.03
+        marker.pose.orientation.w = 1.0
+        marker.color = ColorRGBA(r=0.5, g=0.5, b=0.5, a=0.8)
+        starts = kernel_map.poses[:: 1 + (len(kernel_map) - 1) // 5000]
+        ends = se2.compose(starts, np.array([0.25, 0.0, 0.0]))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            marker.points += [Point(x=start[0], y=start[1]), Point(x=end[0], y=end[1])]
+        self._map_poses.publish(MarkerArray(markers=[marker]))
 
     def publish(self, answer: Answer, tracker: Tracker) -> None:
         if not answer.is_known:
@@ -146,10 +153,11 @@ class TransformBroadcaster:
 
     def _look_for_rival(self) -> None:
         config = self._settings.config
-        link = self._listener.transforms.get(config.odom_frame_id, ('', 0, None))
-        parent, stamp_ns, _ = link
-        foreign = parent == config.global_frame_id and stamp_ns not in self._sent_ns
-        if foreign and stamp_ns != self._rival_ns:
+        received = self._listener.transforms.get(config.odom_frame_id)
+        if received is None or received[0] != config.global_frame_id:
+            return
+        stamp_ns = received[1]
+        if stamp_ns not in self._sent_ns and stamp_ns != self._rival_ns:
             self._rival_ns = stamp_ns
             self._rival_at = time.monotonic() if stamp_ns else np.inf  # static: for ever
 
@@ -159,7 +167,7 @@ class Bond:
 
     def __init__(self, node: Node, period: float) -> None:
         self._node, self._period = node, period
-        self._type = optional_interface('bond.msg', 'Status')
+        self._type = conversions.optional_interface('bond.msg', 'Status')
         self._timer: Any = None
 
     def start(self) -> None:
@@ -187,16 +195,3 @@ class Bond:
         # the manager takes the node for dead after 4 s without a heartbeat
         message.heartbeat_timeout, message.heartbeat_period = 4.0, self._period
         self._publisher.publish(message)
-
-
-def map_markers(poses: se2.FloatArray, header: Any) -> MarkerArray:
-    """Return map poses (n, 3) as short lines along their headings; a large map is thinned."""
-    marker = Marker(header=header, ns='map_poses', type=Marker.LINE_LIST, action=Marker.ADD)
-    marker.scale.x = 0.03
-    marker.pose.orientation.w = 1.0
-    marker.color = ColorRGBA(r=0.5, g=0.5, b=0.5, a=0.8)
-    starts = poses[:: 1 + (len(poses) - 1) // 5000]
-    ends = se2.compose(starts, np.array([0.25, 0.0, 0.0]))
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        marker.points += [Point(x=start[0], y=start[1]), Point(x=end[0], y=end[1])]
-    return MarkerArray(markers=[marker])

@@ -1,7 +1,6 @@
 """Publish any run that `open_dataset` reads as ROS topics, with a clock."""
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 import sys
 import time
@@ -146,12 +145,12 @@ class Player:
                 continue
             try:
                 if self._config.image_transport == 'compressed':
-                    make: Callable[..., Any] = conversions.compressed_image_message
-                    content: Any = encoded_bytes(image, frame.name)
+                    encoded = encoded_bytes(image, frame.name)
+                    message: Any = conversions.compressed_image_message(encoded, stamp_ns, name)
                 else:
-                    make = conversions.image_message
-                    content = image() if callable(image) else image
-                messages.append((publisher, make(content, stamp_ns, name)))
+                    pixels = image() if callable(image) else image
+                    message = conversions.image_message(pixels, stamp_ns, name)
+                messages.append((publisher, message))
             except DatasetError as error:
                 self._node.get_logger().warning(f'image left out: {error}')
                 self._left_out['broken image'] += 1

@@ -130,9 +130,6 @@ class RecordingSession(buffers.Worker):
             self._log('info', 'recording again')
         return image
 
-    def recover_from_error(self) -> None:
-        self.count_dropped('internal error')
-
     def close(self) -> None:
         """Record the images that have odometry, count the others, and close the run."""
         self._write_odometry(self.buffer.newest(1))

@@ -123,17 +123,16 @@ def check_age(age: float, config: NodeConfig) -> None:
 
 
 def _parsed(values: Any) -> SavedPose:
-    stamp_ns, texts = values['stamp_ns'], (values['map_id'], values.get('map_name', ''))
+    stamp_ns, texts = values['stamp_ns'], (values['map_id'], values['map_name'])
     whole = values['format'] == FORMAT and isinstance(stamp_ns, int) and 0 <= stamp_ns < 2**63
     if not whole or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f'expected format {FORMAT}, a stamp in nanoseconds and names of a map, '
             f'got {values["format"]}, {stamp_ns}, {texts}'
         )
-    given, learnt = values.get('learnt'), None
-    if given and given['names'] == list(
-        NAMES
-    ):  # other versions of the package may learn other errors
+    given, learnt = values['learnt'], None
+    # another version of the package may have learnt other errors
+    if given and given['names'] == list(NAMES):
         learnt = Calibration(*_gaussian(given['values'], given['covariance'], SIZE))
     pose, covariance = _gaussian(values['pose'], values['covariance'], 3)
     odometry, _ = _gaussian(values['odometry'], values['covariance'], 3)

@@ -168,7 +168,7 @@ class Session(buffers.Worker):
 
     def recover_from_error(self) -> None:
         """Restart after an unexpected error, globally once there has been an answer."""
-        self.count_dropped('internal error')
+        super().recover_from_error()
         self.forget_belief()
         if self.answered:
             self.start_globally()
