@@ -17,7 +17,7 @@ import logging
 import os
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 import zlib
 
 import h5py
@@ -162,11 +162,10 @@ def read_map(path: Path) -> KernelMap:
         raw = path.open('rb')  # the same file, even if it is replaced meanwhile
 
         def verify() -> None:
-            with raw:
-                try:
-                    _verify(path, raw.fileno(), mapped, sums)
-                except MapError as error:
-                    LOG.error('%s', error)
+            try:
+                _verify(raw, mapped, sums)
+            except MapError as error:
+                LOG.error('%s', error)
 
         Thread(target=verify, daemon=True).start()
     return kernel_map
@@ -175,8 +174,7 @@ def read_map(path: Path) -> KernelMap:
 def check_map(path: Path) -> int:
     """Verify a whole map file and return its number of images; raises MapError."""
     kernel_map, mapped, sums = _read(path)
-    with path.open('rb') as raw:
-        _verify(path, raw.fileno(), mapped, sums)
+    _verify(path.open('rb'), mapped, sums)
     return len(kernel_map)
 
 
@@ -341,23 +339,22 @@ def _is_mapped(value: Any) -> bool:
     return isinstance(getattr(value, 'base', None), np.memmap)
 
 
-def _verify(
-    file: Path, raw: int, mapped: Mapping[str, np.ndarray], sums: Mapping[str, Any]
-) -> None:
-    """Compare mapped arrays, read through the descriptor `raw`, with checksums and ranges."""
-    # reading a mapped page of a file that was truncated would kill the process: use pread
-    for path, array in mapped.items():
-        assert isinstance(array.base, np.memmap)
-        expected = dict(enumerate(np.ravel(sums.get(path, ()))))
-        for number, start in enumerate(range(0, array.nbytes, _BLOCK)):
-            size = min(_BLOCK, array.nbytes - start)
-            block = os.pread(raw, size, array.base.offset + start)
-            if len(block) < size or expected.get(number) != zlib.crc32(block):
-                raise MapError(
-                    f'map {file}: {path} is damaged, its bytes do not match their checksums: '
-                    'copy or build it again'
-                )
-            _check_range(path, np.frombuffer(block, array.dtype))
+def _verify(file: BinaryIO, mapped: Mapping[str, np.ndarray], sums: Mapping[str, Any]) -> None:
+    """Compare mapped arrays, as read from `file`, with checksums and ranges; close the file."""
+    with file:
+        for path, array in mapped.items():
+            assert isinstance(array.base, np.memmap)
+            expected = dict(enumerate(np.ravel(sums.get(path, ()))))
+            for number, start in enumerate(range(0, array.nbytes, _BLOCK)):
+                size = min(_BLOCK, array.nbytes - start)
+                # pread, as reading mapped pages of a file that was truncated kills the process
+                block = os.pread(file.fileno(), size, array.base.offset + start)
+                if len(block) < size or expected.get(number) != zlib.crc32(block):
+                    raise MapError(
+                        f'map {file.name}: {path} is damaged, its bytes do not match their '
+                        'checksums: copy or build it again'
+                    )
+                _check_range(path, np.frombuffer(block, array.dtype))
 
 
 def _read_values(group: h5py.Group, depth: int = 0) -> dict[str, Any]:
