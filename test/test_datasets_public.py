@@ -98,6 +98,16 @@ def test_unusable_lines_are_skipped_and_counted_in_every_format(tmp_path, name, 
         open_dataset(run)
 
 
+def test_yaml_whose_aliases_stand_for_billions_of_numbers_is_refused_at_once(tmp_path):
+    run = write_euroc(tmp_path / 'data')
+    lines = ['i0: &i0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]']
+    lines += [f'i{n}: &i{n} [{", ".join([f"*i{n - 1}"] * 10)}]' for n in range(1, 9)]
+    sensor = run / 'mav0/cam0/sensor.yaml'
+    sensor.write_text('\n'.join([*lines, 'T_BS: {data: *i8}']))
+    with pytest.raises(DatasetError, match='sensor.yaml: expected T_BS with 16 numbers'):
+        open_dataset(run)
+
+
 @pytest.mark.parametrize('bad', ['1 0 0 0\n0 1 0 0\n0 0 2 0\n', '0 0 0 0\n' * 3, '1 2 3\n'])
 def test_matrices_that_are_no_rotations_are_skipped_and_counted(tmp_path, bad):
     run = write_kitti(tmp_path / 'kitti')

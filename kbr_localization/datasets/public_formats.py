@@ -99,7 +99,8 @@ def read_euroc(folder: Path, skipped: Skipped) -> Listing:
 
 
 def _camera_pose(settings: Any) -> se2.FloatArray:
-    matrix = np.reshape(np.array(settings['T_BS']['data'], dtype=np.float64), (4, 4))
+    # float refuses nested lists, which aliases of YAML could make huge
+    matrix = np.reshape([float(number) for number in settings['T_BS']['data']], (4, 4))
     tables.check_rotation(matrix[:3, :3])
     if not np.all(np.abs(matrix) < tables.MAX_COORDINATE):
         raise DatasetError('expected finite numbers')
