@@ -104,7 +104,7 @@ def test_yaml_whose_aliases_stand_for_billions_of_numbers_is_refused_at_once(tmp
     lines += [f'i{n}: &i{n} [{", ".join([f"*i{n - 1}"] * 10)}]' for n in range(1, 9)]
     sensor = run / 'mav0/cam0/sensor.yaml'
     sensor.write_text('\n'.join([*lines, 'T_BS: {data: *i8}']))
-    with pytest.raises(DatasetError, match='sensor.yaml: expected T_BS with 16 numbers'):
+    with pytest.raises(DatasetError, match='expected T_BS with 16 numbers'):
         open_dataset(run)
 
 
