@@ -170,11 +170,11 @@ def decode_raw_image(message: Any, name: str = 'message') -> Image:
         )
     _check_pixels(width, height, name)
     values = np.frombuffer(message.data, dtype=np.uint8)
-    # the last row need not be padded
-    if values.size < step * (height - 1) + row:
+    needed = step * (height - 1) + row  # the last row need not be padded
+    if values.size < needed:
         raise DatasetError(
             f'image {name}: {width}x{height} {encoding} with a step of {step} needs '
-            f'{step * height} bytes, got {values.size}: it was cut off'
+            f'{needed} bytes, got {values.size}: it was cut off'
         )
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
     if depth == 2:
