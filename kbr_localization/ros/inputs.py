@@ -131,9 +131,9 @@ class OdometrySource:
 
     With 'auto' the topic is used until TF has odometry; with 'topic' the two are compared.
     `topic`: monitor of the source. `wanted`: the transform on TF. `parent`, `frame`: parent and
-    child frame. `newest`: the last stamp and pose (3,). `unused`: messages that could not be used
-    since the last usable one; `why_unused`: the reason. `off_tf`: difference from TF, in metres or
-    radians.
+    child frame. `newest`: the last stamp and pose (3,). `still`: seconds without motion. `unused`:
+    messages that could not be used since the last usable one; `why_unused`: the reason. `off_tf`:
+    difference from TF, in metres or radians.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class OdometrySource:
         self._compared: StampedPose | None = None
         self._tf_odometry = OdometryBuffer(5 * SECOND)
         self.frame, self.parent, self._uses_tf = '', config.odom_frame_id, False
-        self.unused, self.why_unused, self.off_tf = 0, '', 0.0
+        self.unused, self.why_unused = 0, ''
+        self.still = self.off_tf = 0.0
         self.wanted = f'{config.odom_frame_id} to {config.base_frame_id}'
         if config.odom_source == 'tf':
             self.topic = listener.monitor(self.wanted)
@@ -197,15 +198,9 @@ class OdometrySource:
         self.newest = (stamp_ns, pose)
         start_ns, start = self._rest_start or self.newest
         if stamp_ns <= start_ns or np.abs(se2.between(start, pose)).max() > 0.01:
-            self._rest_start = self.newest
+            start_ns, start = self.newest
+        self._rest_start, self.still = (start_ns, start), (stamp_ns - start_ns) * 1e-9
         self._worker.add_odometry(stamp_ns, pose, new_source)
-
-    @property
-    def still(self) -> float:
-        """Seconds for which the pose has not moved."""
-        if self.newest is None or self._rest_start is None:
-            return 0.0
-        return (self.newest[0] - self._rest_start[0]) * 1e-9
 
     def compare(self) -> None:
         """Compare the pose of the last call with TF, which may be late; call it once a second."""

@@ -98,7 +98,7 @@ def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> 
 
 class GrowingMap:
     """
-    Add images to the map in use where its place has changed, and write them.
+    Add images to the map in use where the environment has changed, and write them.
 
     An image is added only while the filter has confirmed the map, and only if other views match:
     in another light all views match badly. A covered or stuck camera matches badly too, so an

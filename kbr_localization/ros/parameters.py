@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 
 
 class ParameterNode(Node):
-    """A node that has given parameters before their types are declared; `log`: level and text."""
+    """A node in which given parameters exist before `declare`; `log` takes level and text."""
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
@@ -81,7 +81,7 @@ def _descriptor(
 
 
 def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Convert a value as YAML reads it: a whole number, a word such as off, a list or None."""
+    """Convert a value that YAML reads as another type: 1 for 1.0, False for off, None for []."""
     value = [] if value is None else value
     if isinstance(field.default, float) and type(value) is int:
         return float(value)

@@ -1,8 +1,8 @@
 """
 The recorder node: record a run for `kbr map build`.
 
-It writes images, odometry and poses independently, each with its stamp; whoever reads the run
-interpolates poses. So rare poses, as from AMCL, are as good as frequent ones.
+It writes images, odometry and poses independently, each with its stamp; the reader of the run
+interpolates the poses. So rare poses, as from AMCL, are as good as frequent ones.
 """
 
 from collections import Counter

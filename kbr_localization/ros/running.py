@@ -102,7 +102,7 @@ def spin(node: Node) -> None:
 
 
 class NodeLogger:
-    """Log messages that differ only in numbers at most after 5, 10, 20 s and so on."""
+    """Log a message at once, and those that differ only in numbers after 5, 10, 20 s and so on."""
 
     def __init__(self, logger: Any) -> None:
         self._logger = logger

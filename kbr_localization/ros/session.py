@@ -117,7 +117,7 @@ class Session(buffers.Worker):
             except KbrError as error:  # other requests are still to be run
                 self._log('error', str(error))
 
-    # the methods from here to `follow_map` are commands for `request`
+    # from here to `follow_map`: for the worker thread only, directly or by `request`
 
     def start_from(self, given: GivenPose) -> None:
         """Restart from a pose, moved by the odometry from its stamp to the next image."""
