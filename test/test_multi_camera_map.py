@@ -137,9 +137,9 @@ def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(
         lambda chosen: ('map', 'extend', chosen, run, *out),
     ):
         refused = invoke(*command(one))
-        assert_one_line(refused, f'map.h5 is of 1 camera(s), {run} was opened with 2: give')
+        assert_one_line(refused, f'map.h5 has 1 camera(s), {run} was opened with 2: give')
         assert '--cameras NAME, one of front, rear' in refused.stderr
         refused = invoke(*command(two), '--cameras', 'front')
-        assert_one_line(refused, f'two.h5 is of 2 camera(s), {run} was opened with 1: give')
+        assert_one_line(refused, f'two.h5 has 2 camera(s), {run} was opened with 1: give')
         assert '--cameras front,rear' in refused.stderr
     assert not (tmp_path / 'out').exists()
