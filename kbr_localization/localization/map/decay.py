@@ -56,8 +56,8 @@ class SimilarityDecay:
 
     @classmethod
     def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> SimilarityDecay:
-        """Fit the law to k~ (m,) of pairs at d, a (m,), with equal weights and a weak prior."""
-        # import only here: it takes half a second of the start of a node
+        """Fit the law to k~ (m,) at d, a (m,), all cells of (d, a) weighed equally; weak prior."""
+        # a node does not fit, and starts half a second sooner without this import
         from scipy.optimize import least_squares  # noqa: PLC0415
 
         cells = np.minimum(d / 0.1, 40).astype(int) * 100 + np.minimum(a / 0.1, 15).astype(int)

@@ -125,7 +125,7 @@ def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
     found, information = robust_line(columns.reshape(-1, 4), apart.ravel())
     if _share_near(apart - columns @ found) < 0.5:
         return 0.0, 0.0, 0.0
-    # neighbouring pairs have correlated errors; the lane has a prior of a few metres
+    # neighbouring pairs have correlated errors; prior deviation of the lane: 0.5 m
     covariance = np.linalg.inv(0.25 * information + np.diag([0.01, 0.01, 0.1, 4.0]))[:3, :3]
     shift = (moved - here + columns[..., :3] @ found[:3])[:, :2]
     size = float(np.sqrt(np.mean(np.sum(shift**2, axis=1))))

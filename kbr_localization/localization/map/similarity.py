@@ -41,8 +41,8 @@ class Similarity:
     the values (m,) of increasing indices (m,). `candidates`: (k,) increasing indices of the images
     that may be the most similar ones. `nearby`: (k,) indices whose values will be needed as well;
     it is faster to compute them together. `missing`: number of the map's cameras without an image.
-    `evaluated`: increasing indices of the values that the constructor has computed, `best` the
-    largest of these values.
+    `evaluated`: increasing indices of the values that were given to the constructor or computed by
+    it, `best` the largest of these values.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from scipy import special
 DEVIATION = np.array([0.25, 0.25, 0.12])
 """Prior standard deviations of a closure along, across and in heading, in metres and radians."""
 CORRELATED = float(REACH)
-"""Number of neighbouring closures of a chain whose errors are equal: they share most images."""
+"""Number of neighbouring closures of a chain that count as one: they share most images."""
 GATE = float(special.chdtri(3, 0.001))
 """Largest squared Mahalanobis distance of a consistent cycle, or of a closure that fits."""
 _DRIFT_STEP = 0.004  # radians per metre between the drifts of the grid, which has ten each way
@@ -108,7 +108,7 @@ def _strongest(
     trajectories: Trajectories, closures: Closures, strengths: FloatArray, count: int
 ) -> Indices:
     """
-    Choose `count` chains: half are the strongest, half have various travels between their images.
+    Choose `count` chains: half are the strongest, half alternate in travel between their images.
 
     Runs along one way have many strong chains, which do not determine the drift.
     """

@@ -94,7 +94,7 @@ class PoseGraph:
         self.effects = np.concatenate([jacobians(steps), np.zeros((len(closures), 3, SIZE))])
         # a fifth of the usual noise is not systematic; 1e-6 is for a standing robot
         self.variances = 0.2 * (prior.noise.variances(steps) + 1e-6)
-        # closures share images: all pairs of many runs on one way hold no more than a few of them
+        # closures share images: all pairs of many runs on one way inform no more than a few
         ends = np.stack([closures.first, closures.second])
         count = np.bincount(ends.ravel(), minlength=len(trajectories))
         self.correlation = CORRELATED * np.maximum(0.25 * count[ends].sum(axis=0), 1.0)
