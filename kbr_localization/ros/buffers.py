@@ -25,6 +25,8 @@ MAX_GAP_NS = 2 * SECOND
 MAX_AHEAD_NS = 2 * SECOND
 """A pose that is newer than the odometry by more comes from another clock."""
 
+Log = Callable[[str, str], None]
+"""Function that logs; called with a level ('info', 'warning' or 'error') and a text."""
 StampedPose = tuple[int, se2.FloatArray]
 """A stamp in nanoseconds and a pose (3,)."""
 
@@ -235,13 +237,10 @@ class Worker:
     """
     Odometry and images that callbacks add at any time, and a thread that processes them.
 
-    Hold `condition` to use `buffer` or `queue`. `odometry_counts`: samples by outcome. `log` is
-    called with level and text.
+    Hold `condition` to use `buffer` or `queue`. `odometry_counts`: samples by outcome.
     """
 
-    def __init__(
-        self, buffer: OdometryBuffer, queue: ImageQueue, log: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, buffer: OdometryBuffer, queue: ImageQueue, log: Log) -> None:
         self.buffer, self.queue, self._log = buffer, queue, log
         self.condition, self._stopping = threading.Condition(), threading.Event()
         self.odometry_counts = Counter[str]()

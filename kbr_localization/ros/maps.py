@@ -19,12 +19,11 @@ from kbr_localization.files import expanded
 from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
 from kbr_localization.localization.map import grow
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.ros.buffers import Log
 from kbr_localization.ros.config import NodeConfig
 from kbr_localization.ros.session import Answer
 from kbr_localization.vision.describer import missing_cameras
 import numpy as np
-
-Log = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ interpolates the poses. So rare poses, as from AMCL, are as good as frequent one
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import math
 import sys
 import time
@@ -58,10 +58,7 @@ class RecordingSession(buffers.Worker):
     """
 
     def __init__(
-        self,
-        recording: cold.ColdRecording,
-        config: RecorderConfig,
-        log: Callable[[str, str], None],
+        self, recording: cold.ColdRecording, config: RecorderConfig, log: buffers.Log
     ) -> None:
         # no backlog is dropped: old images are worth as much as new ones
         queue = buffers.ImageQueue(config.image_queue, config.image_queue)

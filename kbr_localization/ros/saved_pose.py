@@ -1,6 +1,5 @@
 """The last pose on disk, from which a restarted node continues."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 import json
 import math
@@ -15,6 +14,7 @@ from kbr_localization.errors import RosError
 from kbr_localization.files import expanded, read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.localizer import is_covariance
+from kbr_localization.ros.buffers import Log
 from kbr_localization.ros.config import NodeConfig
 import numpy as np
 
@@ -68,7 +68,7 @@ def pose_file(config: NodeConfig, node_name: str) -> Path:
     return ros_home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
 
-def save_pose(path: Path, saved: SavedPose, log: Callable[[str, str], None]) -> None:
+def save_pose(path: Path, saved: SavedPose, log: Log) -> None:
     """Write a pose atomically; only log an error."""
     learnt = saved.learnt and {
         'names': NAMES,
@@ -97,9 +97,7 @@ def load_pose(path: Path) -> SavedPose | None:
         ) from error
 
 
-def recent_pose(
-    path: Path, config: NodeConfig, log: Callable[[str, str], None]
-) -> SavedPose | None:
+def recent_pose(path: Path, config: NodeConfig, log: Log) -> SavedPose | None:
     """Return the saved pose unless its file is too old, by the time of its last change."""
     level = 'warning'
     try:

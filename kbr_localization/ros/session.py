@@ -77,7 +77,7 @@ class Session(buffers.Worker):
         self,
         make_tracker: Callable[[], Tracker],
         config: NodeConfig,
-        log: Callable[[str, str], None],
+        log: buffers.Log,
         transforms: TransformBroadcaster,
         start: GivenPose | None,
         saved: SavedPose | None,
