@@ -26,8 +26,8 @@ class SavedPose:
     """
     A pose (3,) with its covariance (3, 3), and the odometry pose (3,) at its stamp.
 
-    `map_id`: hash of the map. `map_name`: its name in `map_files`, if any. `learnt`: systematic
-    errors of the odometry, if known.
+    `map_id`: hash of the map. `map_name`: its name in `map_files`, or its path. `learnt`:
+    systematic errors of the odometry, if known.
     """
 
     stamp_ns: int
