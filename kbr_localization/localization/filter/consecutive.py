@@ -1,12 +1,11 @@
 """
 Test of the odometry by the similarity k~ of consecutive images.
 
-Two images of one drive are the less similar the farther apart they were taken (`map.decay`). If
-the odometry is right, it gives this distance. If it is wrong, the robot did not move (k~ uniform
-from top to 1) or moved by any distance (k~ uniform from 0 to top). A few pairs are outliers:
-people, glare. A Bayes filter with the states right and wrong is updated by the log likelihood
-ratio of each image and an earlier one: the last one or, while the odometry stands still, the first
-one of that time, from which a robot that is carried moves away.
+The farther apart two images of a drive were taken, the less similar they are (`map.decay`). The
+odometry, if right, gives their distance. If it is wrong, the robot stood (k~ uniform from top to
+1) or moved by any distance (k~ uniform from 0 to top). A few pairs are outliers: people, glare. A
+Bayes filter of two states, right and wrong, is updated by the log likelihood ratio of each image
+and an earlier one: the last or, while the odometry stands still, the first of that time.
 """
 
 import functools

@@ -5,7 +5,7 @@ The belief is a kernel mean on points that may leave the poses of the map. Other
 where the robot is have a few points each. An odometry increment moves all points. An image updates
 them in these steps:
 
-    propose    a hypothesis where this image could be, and one with a gross odometry error
+    propose    a hypothesis where the image could be, and one with a gross odometry error
     predict    model-based kernel sum rule: the kernel mean of the motion model in closed form
                ([MbKSR] eq. 21, `image_model.PoseKernel`)
     weigh      conditional kernel mean of the map at the image ([MbKSR] eq. 7, `image_model`),
@@ -23,7 +23,6 @@ from kbr_localization.localization.filter.hypotheses import (
     FEW_POINTS,
     Hypotheses,
     NEW_LOG_ODDS,
-    Points,
     RecentImages,
     sample_about,
     sample_from_image,
@@ -49,7 +48,7 @@ from numpy.typing import NDArray
 HEADROOM = 5.0
 """Nats beyond the limit that log odds may reach: more would delay finding a carried robot."""
 CARRIED = 0.02
-"""Fraction of the motions unknown to the odometry in which a robot is carried to any place."""
+"""Fraction of the motions unknown to the odometry in which the robot is carried to any place."""
 SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
 CAMERA_TURN = 0.04
@@ -98,7 +97,8 @@ class KernelBayesLocalizer(Localizer):
         """Start from a Gaussian about a pose (3,), covariance (3, 3), for images to confirm."""
         self.initialize_globally()
         points = sample_about(pose, covariance, self.config, self.rng)
-        self.hypotheses = self._started(points)
+        self.odometry.start(points)
+        self.hypotheses = Hypotheses.single(points)
 
     def force_confirmed(self) -> None:
         """Treat the belief as confirmed until images refute it."""
@@ -144,19 +144,22 @@ class KernelBayesLocalizer(Localizer):
             self.odometry.predict(odometry_increment, self.hypotheses.points)
 
     def update(self, descriptor: np.ndarray) -> None:
-        """Check the odometry by an image (d,); update the belief if one is due and it is new."""
+        """Update the belief by the descriptor (d,) of an image, if an update is due."""
+        # Test the odometry by consecutive images.
         due, before = self.gate.due, self.consecutive.probability
         self.consecutive.update(descriptor, self._odometry_pose, self._now - self._last_image_at)
         self._last_image_at = self._now
         self._carried = max(self._carried, CARRIED * (self.consecutive.probability - before))
         if not due and not self.consecutive.odometry_wrong:
             return
-        if self.consecutive.repeated:  # the camera is frozen
+        # Ignore the image of a frozen camera, but move the points by the noise of the odometry.
+        if self.consecutive.repeated:
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
             if self.hypotheses is not None:
                 self.odometry.sample_noise(self.hypotheses.points, self.rng, learn=False)
             return
+        # Compare the image with the map: with all of it, or with candidates of its index.
         nearby = None
         if self.kernel_map.is_large and self.hypotheses is not None:
             nearby = self.model.in_reach(self.hypotheses.points.poses)
@@ -175,15 +178,16 @@ class KernelBayesLocalizer(Localizer):
         self.diagnostics['best_similarity'] = compared.best
         # Subtract what the images of this run have in common.
         seen = self.run_mean.subtract(model.centring.centre(compared), self._odometry_pose)
-        # Without a belief, start wherever this image could have been taken.
+        # Start where the image could have been taken, if there is no belief.
         if self.hypotheses is None:
             points = sample_from_image(model, seen, 4 * config.points, self.rng)
-            self.hypotheses = self._started(points)
-        # Add noise for motion that the odometry does not report but consecutive images show.
+            self.odometry.start(points)
+            self.hypotheses = Hypotheses.single(points)
+        # Add noise for motion that consecutive images show and the odometry does not report.
         metres = self._add_unreported_motion(metres)
-        # Propose hypotheses: where this image could be, and with a gross odometry error.
+        # Propose hypotheses: where the image could be, and with a gross odometry error.
         hypotheses, confirmed = self._propose(self.hypotheses, seen, metres), self.confirmed
-        # Predict: noise of the motion, which the kernel integrates by the sum rule (eq. 21).
+        # Predict: the sum rule integrates the motion noise into the kernel of poses (eq. 21).
         noise = self.odometry.total_noise(learn=confirmed)
         # Weigh all points by the conditional kernel mean at the image (eq. 7).
         hypotheses.weigh(model, seen, noise, self.recent.informative, config.outlier_rate)
@@ -208,24 +212,24 @@ class KernelBayesLocalizer(Localizer):
         """Return mean, covariance and status of the belief about its highest mode."""
         if self.hypotheses is None:
             return unknown_pose(self.diagnostics, self._updated)
-        hypotheses, config, confirmed = self.hypotheses, self.config, self.confirmed
+        hypotheses, confirmed = self.hypotheses, self.confirmed
         belief, near = hypotheses.belief, self._near_mode(hypotheses)
         pose, spread, mass = belief.moments(near[: len(belief)])
-        # Confidence: the mass at the mode, times the probability of not being at another place.
+        # Multiply the mass at the mode by the probability of not being at another place.
         posterior = hypotheses.posterior()
         odds = np.exp(posterior - np.logaddexp.reduce(posterior))
         apart = hypotheses.sums(hypotheses.points.weights * ~near)
         elsewhere = float(odds[1:] @ apart[1:])
-        confidence, wrong = mass * (1.0 - min(elsewhere, 1.0)), self.consecutive.odometry_wrong
-        status = status_of(confidence, config.localized_mass, confirmed and not wrong)
+        confidence = mass * (1.0 - min(elsewhere, 1.0))
+        # Trust what images confirm, unless they contradict the odometry or the map.
+        trusted = confirmed and not self.consecutive.odometry_wrong
+        status = status_of(confidence, self.config.localized_mass, trusted)
         mean = self.recent.log_likelihood
         if self.recent.enough and mean < self.statistics.typical_log_likelihood:
             status = NOT_ON_THIS_MAP
-        if status in NO_POSE:
-            covariance = unknown_covariance()
-        else:
-            covariance = self._stated(spread, float(pose[2]), bool(hypotheses.ages[0]))
-            covariance = covariance + self.kernel_map.uncertainty_at(pose)
+        covariance = unknown_covariance()
+        if status not in NO_POSE:
+            covariance = self._covariance(pose, spread, seen=hypotheses.ages[0] > 0)
         details = self.diagnostics | {
             'elsewhere': elsewhere,
             'evidence': float(hypotheses.log_odds[0]),
@@ -254,23 +258,20 @@ class KernelBayesLocalizer(Localizer):
         mode = hypotheses.belief.mode(self.model.kernel.widths)
         return se2.within(hypotheses.points.poses, mode, self.config.localized_radius)
 
-    def _stated(self, spread: FloatArray, heading: float, seen: bool) -> FloatArray:
+    def _covariance(self, pose: FloatArray, spread: FloatArray, seen: bool) -> FloatArray:
         """
-        Return the covariance (3, 3) to state, in the map frame, without the map's own.
+        Return the covariance (3, 3) to report, in the map frame: s (C + T (N + D) T^T) + M.
 
-        It is s (C + T (N + D) T^T). C: `spread` (3, 3) of the points about their highest mode; N:
-        noise (3, 3) of the motion since the last update; s: `covariance_scale`. Where an image was
-        `seen`, D = diag(d^2 / 12, 0, b^2), d: metres from an image of the map to the nearest one,
-        b: `CAMERA_TURN`. N and D are in the frame of the robot, which T turns into the map frame.
+        C: `spread` (3, 3) of the points about their mode; N: noise (3, 3) of the motion since the
+        last update; s: `covariance_scale`; M: uncertainty of the map at the pose. Once an image
+        was `seen`, D = diag(d^2 / 12, 0, b^2), d: metres from an image of the map to the nearest
+        one, b: `CAMERA_TURN`. N and D are in the base frame, which T turns into the map frame.
         """
-        added, turn = self.odometry.noise, se2.rotation(heading)
+        added, turn = self.odometry.noise, se2.rotation(pose[2])
         if seen:
             added = added + np.diag([self.model.spacing**2 / 12.0, 0.0, CAMERA_TURN**2])
-        return np.asarray(self.config.covariance_scale * (spread + turn @ added @ turn.T))
-
-    def _started(self, points: Points) -> Hypotheses:
-        self.odometry.start(points)
-        return Hypotheses.single(points, 0.0)
+        reported = self.config.covariance_scale * (spread + turn @ added @ turn.T)
+        return np.asarray(reported + self.kernel_map.uncertainty_at(pose))
 
     def _add_unreported_motion(self, metres: float) -> float:
         """
@@ -288,7 +289,7 @@ class KernelBayesLocalizer(Localizer):
         return float(hidden[0])
 
     def _propose(self, hypotheses: Hypotheses, seen: Similarity, metres: float) -> Hypotheses:
-        """Add a hypothesis where this image could be, and one with a gross odometry error."""
+        """Add a hypothesis where the image could be, and one with a gross odometry error."""
         config, belief = self.config, hypotheses.belief
         if config.carried_rate == 0.0:
             return hypotheses
@@ -297,18 +298,16 @@ class KernelBayesLocalizer(Localizer):
         # the robot is the same, and so are the errors of its odometry
         points.odometry = belief.resampled(FEW_POINTS, self.rng).odometry
         rate = max(config.carried_rate * metres, 1e-12) + self._carried
-        carried = float(np.logaddexp.reduce(hypotheses.log_odds) + np.log(rate))
-        carried = float(np.logaddexp(carried, NEW_LOG_ODDS))
-        proposed = hypotheses.joined(Hypotheses.single(points, carried))
+        log_odds = np.logaddexp.reduce(hypotheses.log_odds) + np.log(rate)
+        log_odds = np.logaddexp(log_odds, NEW_LOG_ODDS)
+        proposed = hypotheses.joined(Hypotheses.single(points, log_odds))
         self._metres_since_gross, self._carried = self._metres_since_gross + metres, 0.0
         if self._metres_since_gross > config.position_bandwidth:
             points = belief.resampled(FEW_POINTS, self.rng)
             errors, turn = gross_errors(FEW_POINTS, self.rng)
             points.odometry = points.odometry + errors
             points.move(turn)
-            log_odds = float(
-                hypotheses.log_odds[0] + np.log(GROSS_RATE * self._metres_since_gross)
-            )
+            log_odds = hypotheses.log_odds[0] + np.log(GROSS_RATE * self._metres_since_gross)
             proposed = proposed.joined(Hypotheses.single(points, log_odds, gross=True))
             self._metres_since_gross = 0.0
         return proposed

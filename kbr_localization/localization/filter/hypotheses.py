@@ -2,18 +2,17 @@
 Hypotheses of where the robot is, each with a few points and log odds against a wrong place.
 
 The first hypothesis is the belief. The others compete with it: *elsewhere*, a place where an image
-could have been taken, and *gross*, the belief with a gross error of the odometry. All are
-predicted, weighed and resampled in the same way, each within itself (cluster-based Monte Carlo
-localization: Milstein, Sanchez and Williamson, 2002). With each image the log odds of a hypothesis
-grow by
+could have been taken, and *gross*, the belief with a gross odometry error. All are predicted,
+weighed and resampled in the same way, each within itself (cluster-based Monte Carlo localization:
+Milstein, Sanchez and Williamson, 2002). With each image the log odds of a hypothesis grow by
 
     (1 - exp(-min(d, h / 2) / h)) (log Lambda - log(1 - c + c exp(k))).
 
-The first factor is the weight of an image taken d metres after the last one, for a kernel of
-bandwidth h. In the second, a wrong place explains an image by exp(k) as far as the map covers it.
-k, and the limit that the log odds of wrong places reach by chance, are measured on the map
-(`wrong_places`). Robots drive where the map was driven: the prior of a place is its mean coverage,
-at least `OFF_MAP`.
+The first factor is the weight of an image taken d metres after the last one, h being the bandwidth
+of positions. The last term says that a wrong place of coverage c explains an image exp(k) times as
+well as an unmapped place. k, and the limit that the log odds of wrong places reach by chance, are
+measured on the map (`wrong_places`). Robots drive where the map was driven: the prior of a place
+is its mean coverage, at least `OFF_MAP`.
 """
 
 from __future__ import annotations
@@ -141,11 +140,10 @@ class Hypotheses:
     """
     Hypotheses of where the robot is; the first is the belief.
 
-    `points` (m,): those of all hypotheses, one after the other; `sizes` (s,): how many belong to
-    each; their weights have the sum one in each. `log_odds` (s,): against a wrong place. `ages`
-    (s,): in images. `gross` (s,): whether it began with a gross error of the odometry.
-    `likelihood`, `coverage` (s,): Lambda and c of the last image; `mean_coverage` (s,): mean of c
-    over about a bandwidth.
+    `points` (m,): of all hypotheses, one after the other, with weights of sum one in each; `sizes`
+    (s,): numbers of points of each. `log_odds` (s,): against a wrong place. `ages` (s,): in
+    images. `gross` (s,): whether it began with a gross odometry error. `likelihood`, `coverage`
+    (s,): Lambda and c of the last image; `mean_coverage` (s,): over about a bandwidth.
     """
 
     points: Points
@@ -158,7 +156,7 @@ class Hypotheses:
     mean_coverage: FloatArray
 
     @staticmethod
-    def single(points: Points, log_odds: float, gross: bool = False) -> Hypotheses:
+    def single(points: Points, log_odds: float = 0.0, gross: bool = False) -> Hypotheses:
         """Return one new hypothesis."""
         one, size, age = np.ones(1), np.array([len(points)]), np.zeros(1, dtype=np.int64)
         return Hypotheses(points, size, log_odds * one, age, np.full(1, gross), one, one, one)
@@ -298,7 +296,7 @@ class RecentImages:
         self.informative, self.log_likelihood, self.enough = 0.8, 0.0, False
         # sums of values, and of their weights
         self._showed = 0.5 * INFORMATIVE_MEMORY * np.array([0.8, 1.0])
-        self._log_likelihoods = np.zeros(2)
+        self._logs = np.zeros(2)
 
     def learn(self, likelihood: float, coverage: float, weight: float) -> None:
         """Learn from Lambda and c of the belief, for an image that counts with `weight`."""
@@ -311,11 +309,9 @@ class RecentImages:
         self.informative = float(np.clip(mean, forgotten, 1.0 - forgotten))
         weight = weight * coverage
         counted = weight * np.array([np.log(likelihood), 1.0])
-        remembered = (1.0 - 1.0 / LIKELIHOOD_MEMORY) ** weight
-        self._log_likelihoods = remembered * self._log_likelihoods + counted
-        total, count = self._log_likelihoods
-        self.log_likelihood = float(total / max(count, 1e-300))
-        self.enough = bool(count >= 0.5 * LIKELIHOOD_MEMORY)
+        self._logs = (1.0 - 1.0 / LIKELIHOOD_MEMORY) ** weight * self._logs + counted
+        self.log_likelihood = float(self._logs[0] / max(self._logs[1], 1e-300))
+        self.enough = bool(self._logs[1] >= 0.5 * LIKELIHOOD_MEMORY)
 
 
 def evidence(likelihood: FloatArray, coverage: FloatArray, reference: float) -> FloatArray:

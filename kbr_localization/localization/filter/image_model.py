@@ -43,18 +43,17 @@ class PoseKernel:
 
     k_X is a mixture of two Gaussians on z = (x, y, cos theta, sin theta), fitted to exp(-d), d
     being the distance in bandwidths (h, h, a, a): sharp near a pose, with slowly falling coverage.
-    Let xi be Gaussian noise of a pose u in its own frame, with covariance N (3, 3). Approximate
-    the distribution of z at u (+) xi by a Gaussian with its first two moments: the mean
-    (x, y, e cos theta, e sin theta), e = exp(-N_33 / 2), and the covariance C. In the frame of u,
-    C has N for x and y, e N_13 and e N_23 between these and the tangent of the circle,
-    (1 - e^4) / 2 along the tangent and (1 - e^2)^2 / 2 along the radius. For a Gaussian kernel of
-    covariance W with k(z, z) = 1 the model-based kernel sum rule ([MbKSR] eq. 21) is
+    Let xi be Gaussian noise of covariance N (3, 3) in the frame of a pose u. Approximate z of
+    u (+) xi by a Gaussian of the same mean (x, y, e cos theta, e sin theta), e = exp(-N_33 / 2),
+    and covariance C: in the frame of u, N of x and y, e N_13 and e N_23 of these and the tangent
+    of the circle, (1 - e^4) / 2 along the tangent, (1 - e^2)^2 / 2 along the radius. For a
+    Gaussian kernel of covariance W with k(z, z) = 1 the sum rule ([MbKSR] eq. 21) is
 
         E k(z_i, u (+) xi) = (|W| / |S|)^(1/2) exp(-(z_i - z_u)^T S^-1 (z_i - z_u) / 2),
 
-    S = W + C. In the frame of u, S is the same for all points. W is s^2 B^2, B the bandwidths and
-    s the width of the Gaussian: with B^-1 C B^-1 = V diag(l) V^T, S is diag(s^2 + l) on the axes
-    V^T B^-1, for any s.
+    S = W + C. In the frame of u, S is the same for all points. With the bandwidths B, W = s^2 B^2
+    for a Gaussian of width s, and B^-1 C B^-1 = V diag(l) V^T, S is diag(s^2 + l) on the axes
+    V^T B^-1.
 
     `bandwidths` (4,): of x, y in metres and of cos, sin; `reach`: bandwidths beyond which the
     kernel counts as zero (it is 0.002 there). Poses and points are z, (n, 4).
@@ -215,8 +214,8 @@ class ImageModel:
             factor, failed = lapack.spotrf(system, lower=1)
             if failed:
                 raise LocalizationError(
-                    f'{n} map poses make a singular system: raise state_ridge, which makes '
-                    f'n epsilon {self._ridge:g}'
+                    f'{n} map poses make a singular system with n epsilon {self._ridge:g}: '
+                    'raise state_ridge'
                 )
             lower, _ = lapack.spotri(factor, lower=1)
             self._inverse = np.ascontiguousarray(lower + np.tril(lower, -1).T)
@@ -264,7 +263,7 @@ class ImageModel:
         i, j, pairs = search.pairs(others, kernel)
         of_others = [np.bincount(j, row.take(i) * pairs, len(others)) for row in b]
         r, c = np.concatenate([of_first, of_others], axis=1)
-        # c is about 1 at an image of the map
+        # scale c to about 1 at an image of the map
         covered = np.clip(c * (1.0 + self.config.state_ridge), 0.0, 1.0)
         return np.stack([np.maximum(r, 0.0) / mean, covered])
 

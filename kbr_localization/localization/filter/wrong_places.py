@@ -2,10 +2,9 @@
 Evidence for wrong places, measured by driving each half of a map on the other half.
 
 No image shows its place there. Log odds are kept at most 0, so that the belief goes to any place
-that resembles the last images. A stay is a sequence of images during which the belief remains at
-one wrong place. k is the reference with which the images of the likeliest stays are no evidence
-for their place (`hypotheses.evidence`). The limit is the highest log odds that a stay reaches by
-chance.
+that resembles the last images. A stay is a sequence of images with the belief at one wrong place.
+k is the reference with which the images of the likeliest stays are no evidence for their place
+(`hypotheses.evidence`); the limit, the highest log odds that a stay reaches by chance.
 """
 
 from dataclasses import replace
@@ -129,16 +128,16 @@ def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> li
             localizer.update_similarities(view)
             hypotheses = localizer.hypotheses
             assert hypotheses is not None
+            likelihood, coverage = float(hypotheses.likelihood[0]), float(hypotheses.coverage[0])
             changed = starts or localizer.diagnostics['recoveries'] > changes
-            uncovered = uncovered + 1 if hypotheses.coverage[0] < 0.1 else 0
+            uncovered = uncovered + 1 if coverage < 0.1 else 0
             mode = hypotheses.belief.mode(localizer.model.kernel.widths)
             right = se2.within(mode, pose, localizer.config.localized_radius)
             if changed or right:
                 stays.append([])
             else:
                 weight = localizer.decorrelation(metres, np.inf)  # a robot takes more images
-                likelihood, coverage = hypotheses.likelihood[0], hypotheses.coverage[0]
-                stays[-1].append((weight, float(likelihood), float(coverage)))
+                stays[-1].append((weight, likelihood, coverage))
     return stays
 
 

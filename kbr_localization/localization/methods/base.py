@@ -29,15 +29,15 @@ _RANGES: dict[str, tuple[Any, ...]] = {
         100.0,
         (0.1, 3.0),
     ),
-    'heading_bandwidth': ('the same of (cos, sin) of the heading', 1e-3, 100.0, (0.08, 1.5)),
+    'heading_bandwidth': ('the same for (cos, sin) of the heading', 1e-3, 100.0, (0.08, 1.5)),
     'state_ridge': ('n epsilon in G_X + n epsilon I, for k(x, x) = 1', 1e-9, 1e3, (1e-4, 30.0)),
     'delta': ('regularisation delta of the kernel Bayes rule', 1e-12, 1e12, (1e-8, 1.0)),
     'normalise': ('scale the weights of every posterior to the sum 1',),
     'sharpening': ('tau in k_Y = exp((k - 1) / tau); 0: k_Y = k', 0.0, 1e3, (0.004, 0.2)),
-    'neighbours': ('map images that say where the robot may be', 1, 1000, (1, 40)),
+    'neighbours': ('number of most similar map images that are used', 1, 1000, (1, 40)),
     'power': ('exponent on the similarities', 0.0, 1000.0, (0.5, 80.0)),
     'outlier_rate': ('likelihood far from all neighbours', 1e-12, 1.0, (1e-5, 0.3)),
-    'points': ('points that carry the belief', 10, 1_000_000),
+    'points': ('points of the belief', 10, 1_000_000),
 }
 """
 Description, lowest and highest value of parameters, and the range in which `kbr tune` searches.
