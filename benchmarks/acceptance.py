@@ -1,19 +1,23 @@
 """
-Which filter is better: `python -m benchmarks.acceptance`.
+Compare localization methods on the acceptance set: `python -m benchmarks.acceptance`.
 
-Every method drives the same runs on the same maps, a row a group of like drives. The images are
-described once and kept in a folder (`--cache`); what a method measures of a map is measured anew.
-Half of the drives are for choosing, the others for reporting. `--compare A.json B.json` prints
-two results beside each other; several files of one result are joined by commas.
+All methods drive the same runs on the same maps; a row of the table is a group of similar drives.
+Image descriptors are cached in a folder (`--cache`); statistics of maps are measured each time.
+One half of the drives is for choosing parameters, the other for reports.
+`--compare A.json B.json` prints two results side by side; A and B may be lists of files, separated
+by commas.
 
-*RMSE*: of the position over the whole run and from where it is localized, right for 5 m or half of
-the run. *found m*: metres up to there, from the event on for a kidnap. *first m*: up to the first
-frame called localized, rightly so after a kidnap. *right*: of the frames; *said*: called
-localized, of these. *wrong*: not right, of those called localized, after 5 m, or after 3 m from an
-event on. *2 sigma*: of those called localized, truths inside. *stated*: the stated deviation over
-the error, root mean squares over those right and called localized. *ms*: of one thread an update;
-*s*: of all drives. Where the map is half of the place, all but *wrong* counts frames at places
-that are mapped; on foreign maps *wrong* is of all frames.
+*RMSE m*: position error of the whole run; *after m*: from where the robot is found, that is, from
+where its estimates stay right for 5 m or half of the run. *found m*: distance travelled until
+then, from the event for a kidnap. *first m*: distance until the first status localized, which must
+be right after a kidnap. *right*: fraction of frames with a right position; *said*: fraction of
+these with status localized. *wrong*: fraction of frames with status localized that are not right,
+after 5 m, or 3 m after an event. *found 5 m*: fraction of kidnapped robots found within 5 m.
+*2 sigma*: fraction of frames with status localized whose 2-sigma region contains the true
+position. *stated*: stated standard deviation over error, root mean squares of right frames with
+status localized. *ms*: CPU time per update; *s*: CPU time of all drives. If the map covers half of
+the place, frames elsewhere count for *wrong* only. On foreign maps *wrong* is a fraction of all
+frames after 5 m.
 """
 
 import argparse
@@ -43,35 +47,35 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 START_M, EVENT_M, HOLD_M, FOUND_M = 5.0, 3.0, 5.0, 5.0
-GIVEN = np.diag([0.25, 0.25, 0.05])
-"""Covariance that comes with a wrong pose."""
+POSE_COVARIANCE = np.diag([0.25, 0.25, 0.05])
+"""Covariance of a wrong initial pose."""
 Row = dict[str, Any]
 SUMS = {
     'wrong': ('wrong_said', 'late_said'),
     '2 sigma': ('covered', 'known'),
     'stated': ('stated_square', 'error_square'),
 }
-"""Columns that are quotients of sums over the drives."""
+"""Columns that are ratios of sums over drives: numerator, denominator."""
 COLUMNS = (
     'RMSE m', 'after m', 'found m', 'first m', 'right', 'said', 'wrong', 'found 5 m',
     '2 sigma', 'stated', 'ms',
 )  # fmt: skip
 
 
-def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: int) -> Row:
-    """Drive a case: its numbers by column, and the sums of `SUMS`; None where there is none."""
+def run_case(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: int) -> Row:
+    """Run a case; return its numbers by column and the terms of `SUMS`, None if undefined."""
     run = drive.run.dataset(case.run)
-    make_localizer(method, kernel_map, seed)  # what it measures of the map is no part of a drive
-    begun = time.thread_time()
-    given = [] if isinstance(drive.start, str) else [drive.start]
+    make_localizer(method, kernel_map, seed)  # exclude the measurement of the map from the time
+    start = time.thread_time()
+    wrong_poses = [] if isinstance(drive.start, str) else [drive.start]
     init = drive.start if isinstance(drive.start, str) else 'global'
 
-    def give(localizer: Localizer, _: PoseEstimate) -> None:
-        if given:
-            localizer.initialize(given.pop(), GIVEN)
+    def set_pose(localizer: Localizer, _: PoseEstimate) -> None:
+        if wrong_poses:
+            localizer.initialize(wrong_poses.pop(), POSE_COVARIANCE)
 
-    trajectory = localize(kernel_map, run, method, init, seed, observe=give)
-    seconds = time.thread_time() - begun
+    trajectory = localize(kernel_map, run, method, init, seed, observe=set_pose)
+    seconds = time.thread_time() - start
     errors = run_errors(reference_trajectory(run), trajectory)
     statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
     frame, said, error = np.arange(len(run)), statuses == 'localized', errors.position_m
@@ -80,14 +84,14 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
     first = (drive.since or 0) if case.kind == KIDNAPPED else int(np.argmax(counted))
     settled = settled_from(errors.travel_m, right, counted, first, case.kind == KIDNAPPED)
     speaks = said & (frame >= first) & (right | (case.kind != KIDNAPPED))
-    way = errors.travel_m - errors.travel_m[first]
-    found = float(way[-1] if settled is None else way[settled])
+    travel = errors.travel_m - errors.travel_m[first]
+    found = float(travel[-1] if settled is None else travel[settled])
     stated = said & counted & np.isfinite(errors.position_nees)
     row: Row = {
         'RMSE m': _rms(error[counted]),
         'after m': None if settled is None else _rms(error[counted & (frame >= settled)]),
         'found m': found,
-        'first m': float(way[np.argmax(speaks) if speaks.any() else -1]),
+        'first m': float(travel[np.argmax(speaks) if speaks.any() else -1]),
         'right': _mean(right[counted]),
         'said': _mean(said[right & counted]),
         'found 5 m': float(settled is not None and found <= FOUND_M),
@@ -111,33 +115,32 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
 
 
 def settled_from(
-    way: FloatArray,
+    travel: FloatArray,
     right: NDArray[np.bool_],
     counted: NDArray[np.bool_],
     first: int,
     kidnapped: bool,
 ) -> int | None:
     """
-    First frame that counts from which all that count are right for 5 m or half of the way.
+    Return the first counted frame from which all counted frames are right for 5 m or half the run.
 
-    After a kidnap to the end of the run. None if there is none.
+    After a kidnap they must be right to the end of the run. None if there is no such frame.
     """
-    wrong = ~right & counted
-    losses = np.concatenate([[0], np.cumsum(wrong)])
-    end = np.full(len(way), way[-1]) if kidnapped else way + min(HOLD_M, way[-1] / 2)
-    until = np.searchsorted(way, end, side='right')
-    held = (losses[until] == losses[: len(way)]) & (end <= way[-1] + 1e-6) & counted
-    held[:first] = False
-    return int(np.argmax(held)) if held.any() else None
+    wrong = np.concatenate([[0], np.cumsum(~right & counted)])
+    end = np.full(len(travel), travel[-1]) if kidnapped else travel + min(HOLD_M, travel[-1] / 2)
+    until = np.searchsorted(travel, end, side='right')
+    settled = (wrong[until] == wrong[: len(travel)]) & (end <= travel[-1] + 1e-6) & counted
+    settled[:first] = False
+    return int(np.argmax(settled)) if settled.any() else None
 
 
 def _late(drive: Drive) -> NDArray[np.bool_]:
-    """Return the frames (n,) in which being wrong counts."""
-    way = drive.way
+    """Return which frames (n,) count for *wrong*."""
+    travel = drive.travel
     if drive.since is None:
-        return np.asarray(way > min(START_M, 0.5 * way[-1]))
-    after = way - way[drive.since] > EVENT_M
-    return np.asarray(after & (np.arange(len(way)) >= drive.since))
+        return np.asarray(travel > min(START_M, 0.5 * travel[-1]))
+    after = travel - travel[drive.since] > EVENT_M
+    return np.asarray(after & (np.arange(len(travel)) >= drive.since))
 
 
 def _mean(values: NDArray[Any]) -> float | None:
@@ -149,27 +152,27 @@ def _rms(values: FloatArray) -> float | None:
     return float(np.sqrt(np.mean(known**2))) if known.size else None
 
 
-def drive_all(
+def run_cases(
     on: MapOf, chosen: Sequence[tuple[int, Case]], cache: Path, method: str, seeds: Sequence[int]
 ) -> list[Row]:
-    """Drive all cases on one map."""
+    """Run all cases on one map."""
     threadpool_limits(1, 'blas')
     place = Place(cache / on.place)
     kernel_map = on.of(place)
     rows = []
     for (number, case), seed in itertools.product(chosen, seeds):
-        row = driven(case, case.drive(place, kernel_map, seed), kernel_map, method, seed)
+        row = run_case(case, case.drive(place, kernel_map, seed), kernel_map, method, seed)
         rows.append({'number': number, 'seed': seed, **asdict(case), **row})
     return rows
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Numbers of a group by column, None where there is none."""
+    """Return the numbers of a group by column, None if undefined."""
     found: dict[str, Any] = {'drives': len(rows)}
     for name in COLUMNS:
         if name in SUMS:
-            over, under = (sum(row[part] for row in rows) for part in SUMS[name])
-            value = over / under if under else None
+            numerator, denominator = (sum(row[part] for row in rows) for part in SUMS[name])
+            value = numerator / denominator if denominator else None
             found[name] = value if name != 'stated' or value is None else float(np.sqrt(value))
         else:
             known = [row[name] for row in rows if row.get(name) is not None]
@@ -178,15 +181,15 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def by_group(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Collect the rows of each group, in the order of the cases."""
+    """Return the rows of each group, in the order of the cases."""
     groups: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: (row['number'], row['seed'])):
         groups.setdefault(row['group'], []).append(row)
     return groups
 
 
-def described(rows: Sequence[Row]) -> str:
-    """Lay the table of one result out."""
+def result_table(rows: Sequence[Row]) -> str:
+    """Format one result as a table."""
     found = {group: summary(part) for group, part in by_group(rows).items()}
     names = ('drives', *COLUMNS, 's')
     body = [[group, *(_cell(n, one[n]) for n in names)] for group, one in found.items()]
@@ -195,32 +198,32 @@ def described(rows: Sequence[Row]) -> str:
     return table(['group', *names], body)
 
 
-def compared(one: Sequence[Row], other: Sequence[Row]) -> str:
-    """Lay two results out beside each other, over the drives that both have."""
+def comparison_table(one: Sequence[Row], other: Sequence[Row]) -> str:
+    """Format two results side by side, over the drives that both have."""
 
-    def of(row: Row) -> tuple[str, int, int]:
+    def key(row: Row) -> tuple[str, int, int]:
         return row['group'], row['number'], row['seed']
 
-    both = {of(row) for row in one} & {of(row) for row in other}
+    both = {key(row) for row in one} & {key(row) for row in other}
     sides = [
-        {g: summary(part) for g, part in by_group(r for r in rows if of(r) in both).items()}
+        {g: summary(part) for g, part in by_group(r for r in rows if key(r) in both).items()}
         for rows in (one, other)
     ]
     body = [
-        [group, sides[0][group]['drives'], *_beside(*(side[group] for side in sides))]
+        [group, sides[0][group]['drives'], *_pairs(*(side[group] for side in sides))]
         for group in sides[0]
     ]
-    body.append(['mean of the groups', '', *_beside(*(mean_of(side.values()) for side in sides))])
+    body.append(['mean of the groups', '', *_pairs(*(mean_of(side.values()) for side in sides))])
     return table(['group', 'drives', *COLUMNS], body)
 
 
 def mean_of(groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean over the groups that have a number."""
+    """Return the mean of each column over the groups in which it is defined."""
     known = {name: [one[name] for one in groups if one[name] is not None] for name in COLUMNS}
     return {name: float(np.mean(found)) if found else None for name, found in known.items()}
 
 
-def _beside(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [f'{_cell(name, one[name])} → {_cell(name, other[name])}' for name in COLUMNS]
 
 
@@ -242,22 +245,22 @@ def _parser() -> argparse.ArgumentParser:
     add('--method', default='kbr')
     add('--half', choices=['choose', 'report', 'all'], default='choose')
     add('--groups', default='', metavar='REGEX', help='only groups whose names match')
-    add('--seeds', type=int, nargs='+', default=[0], help='of each drive')
+    add('--seeds', type=int, nargs='+', default=[0], help='seeds of each drive')
     add('--jobs', type=int, default=2)
     add('--cache', type=Path, default=Path('~/.cache/kbr_acceptance').expanduser())
     add('--data', type=Path, default=Path('../shared/data'))
-    add('--mrclam', type=Path, help='folder of MRCLAM_Dataset6 and MRCLAM_Dataset7')
-    add('--corridor', help='name of the files of TUC, without _GT.txt and _Input.txt')
-    add('--json', type=Path, help='file of the numbers of all drives')
-    add('--compare', nargs=2, metavar=('A', 'B'), help='print two results, drive nothing')
+    add('--mrclam', type=Path, help='folder with MRCLAM_Dataset6 and MRCLAM_Dataset7')
+    add('--corridor', help='path of the TUC files without the endings _GT.txt and _Input.txt')
+    add('--json', type=Path, help='write the numbers of all drives to this file')
+    add('--compare', nargs=2, metavar=('A', 'B'), help='compare two results, run nothing')
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Drive the cases that are asked for and print the table."""
+    """Run the selected cases and print the table."""
     options = _parser().parse_args(arguments)
     if options.compare:
-        print(compared(*(_read(paths) for paths in options.compare)))
+        print(comparison_table(*(_read(paths) for paths in options.compare)))
         return
     describe_all(options.cache, options.data, options.jobs, options.mrclam, options.corridor)
     tasks: dict[MapOf, list[tuple[int, Case]]] = {}
@@ -269,11 +272,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif wanted:
             tasks.setdefault(case.map, []).append((number, case))
     for group, count in absent.items():
-        print(f'{group}: {count} drives are left out, their data are not given', file=sys.stderr)
-    # the long ones first, that no worker waits for the last
+        print(f'{group}: {count} drives skipped, as their data are missing', file=sys.stderr)
+    # start the longest tasks first, to balance the workers
     order = sorted(tasks.items(), key=lambda task: -len(task[1]) * (task[0].size or 1000))
     calls = [
-        delayed(drive_all)(on, chosen, options.cache, options.method, options.seeds)
+        delayed(run_cases)(on, chosen, options.cache, options.method, options.seeds)
         for on, chosen in order
     ]
     parallel = Parallel(n_jobs=options.jobs, return_as='generator_unordered')
@@ -281,13 +284,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for part in parallel(calls):
         rows += part
         print(f'{len(rows)} drives', file=sys.stderr, flush=True)
-        if options.json:  # what is done may be looked at
+        if options.json:  # write intermediate results too
             rows.sort(key=lambda row: (row['number'], row['seed']))
             result = {'method': options.method, 'seeds': options.seeds, 'drives': rows}
             write_text(options.json, json.dumps(result, indent=1))
     if not rows:
         raise SystemExit(f'acceptance: no group matches {options.groups!r}')
-    print(described(rows))
+    print(result_table(rows))
 
 
 if __name__ == '__main__':

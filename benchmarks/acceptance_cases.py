@@ -1,4 +1,4 @@
-"""The drives of the acceptance set: which map, which run, and what happens on the way."""
+"""The drives of the acceptance set: map, run, and the event during the drive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 import itertools
 
-from benchmarks.acceptance_places import DRAWN, OFFICES, others, PAIRS, Place, RIGHT_FRAMES, Taken
+from benchmarks.acceptance_places import (
+    OFFICES,
+    other_offices,
+    PAIRS,
+    Place,
+    RANDOM_ROBOTS,
+    RIGHT_FRAMES,
+    RunArrays,
+)
 from kbr_localization import se2
 from kbr_localization.evaluation.comparison import random_map, Task
 from kbr_localization.localization.map.decay import with_sensible_config
@@ -17,19 +25,19 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 BEFORE_M, AFTER_M, CARRIED_M = 15.0, 15.0, 6.0
-LASTS_S, STANDS_S = 15.0, 2.0
-TURNED = 0.8
-"""rad, that the odometry's heading jumps."""
+FAULT_S, STANDSTILL_S = 15.0, 2.0
+HEADING_JUMP = 0.8
+"""Jump of the heading of the odometry, rad."""
 OWN, FOREIGN, KIDNAPPED, WRONG, HALF = 'own', 'foreign', 'kidnapped', 'wrong', 'half'
-"""Kinds of drives; they differ in what is counted."""
+"""Kinds of drives, which are scored differently."""
 
 
 @dataclass(frozen=True)
 class MapOf:
     """
-    A map: `size` images of a place, drawn by `trial`, all of them if None.
+    A map: `size` random images of a place with the seed `trial`, or all of them.
 
-    `part`: of four halves of these, to each side of the middle of both axes.
+    `part`: 0 to 3, one of the halves on either side of the median of both axes.
     """
 
     place: str
@@ -38,28 +46,27 @@ class MapOf:
     part: int | None = None
 
     def of(self, place: Place) -> KernelMap:
-        """Choose the images."""
         found = place.kernel_map
         if self.size is not None:
             found = random_map(found, Task('kbr', self.size, self.trial), 0)
         if self.part is not None:
             centred = found.poses[:, :2] - found.poses[:, :2].mean(axis=0)
             along, across = (centred @ np.linalg.svd(centred, full_matrices=False)[2].T).T
-            # of a straight way the inner and the outer half in place of its sides
-            wide = across if np.ptp(across) > 1.0 else np.abs(along)
-            position = (along, wide)[self.part // 2]
-            ahead = position > np.median(position)
-            found = found.subset(np.flatnonzero(ahead == (self.part % 2 == 0)))
+            # split a straight path into the inner and the outer half instead of its sides
+            second = across if np.ptp(across) > 1.0 else np.abs(along)
+            position = (along, second)[self.part // 2]
+            above = position > np.median(position)
+            found = found.subset(np.flatnonzero(above == (self.part % 2 == 0)))
         return with_sensible_config(found)
 
 
 @dataclass(frozen=True)
 class Case:
     """
-    A drive: `run` of the map's place with an `event`, scored with the others of its `group`.
+    A drive: `run` of the place of the map with an `event`, scored together with its `group`.
 
-    `half`: 'choose' or 'report'. `right_m`: metres within which an answer is right. `begins`: part
-    of the run that is left out before.
+    `half`: 'choose' or 'report'. `right_m`: largest error of a correct estimate, metres. `begins`:
+    fraction of the run that is skipped at the beginning.
     """
 
     group: str
@@ -72,42 +79,43 @@ class Case:
     begins: float = 0.0
 
     def drive(self, place: Place, kernel_map: KernelMap, seed: int) -> Drive:
-        """Take the run, and let the event happen to it at a moment that follows from a seed."""
-        taken = place.run(self.run)
+        """Return the run with its event, at a time that depends on the seed."""
+        run = place.run(self.run)
         if self.begins:
-            taken = spliced(taken, np.arange(round(self.begins * len(taken)), len(taken)))
+            run = splice(run, np.arange(round(self.begins * len(run)), len(run)))
         rng = np.random.default_rng([seed, 7])
-        drive = EVENTS[self.event](taken, rng) if self.event else Drive(taken)
+        drive = EVENTS[self.event](run, rng) if self.event else Drive(run)
         if self.event == 'black camera':
-            seen = drive.run.descriptors.copy()
-            seen[drive.since :] = place.black  # noqa: E203
-            drive = replace(drive, run=replace(drive.run, descriptors=seen))
+            descriptors = drive.run.descriptors.copy()
+            descriptors[drive.since :] = place.black  # noqa: E203
+            drive = replace(drive, run=replace(drive.run, descriptors=descriptors))
         if self.event == 'wrong pose':
-            away = np.hypot(*(kernel_map.poses[:, :2] - taken.reference[0, :2]).T)
-            return replace(drive, start=kernel_map.poses[rng.choice(np.flatnonzero(away > 5.0))])
+            distance = np.hypot(*(kernel_map.poses[:, :2] - run.reference[0, :2]).T)
+            wrong = rng.choice(np.flatnonzero(distance > 5.0))
+            return replace(drive, start=kernel_map.poses[wrong])
         if self.kind == HALF:
-            away, _ = cKDTree(kernel_map.poses[:, :2]).query(taken.reference[:, :2])
-            return replace(drive, mapped=away <= 0.5 * self.right_m)
+            distance, _ = cKDTree(kernel_map.poses[:, :2]).query(run.reference[:, :2])
+            return replace(drive, mapped=distance <= 0.5 * self.right_m)
         return drive
 
 
 @dataclass(frozen=True)
 class Drive:
     """
-    A run as it is driven.
+    A run with its event applied.
 
-    `since`: frame of the event. `start`: 'global', 'reference' or a pose (3,) that is given, and
-    wrong. `mapped`: which frames (n,) count where the map is half of the place, None for all.
+    `since`: frame of the event. `start`: 'global', 'reference', or a wrong pose (3,) that the
+    localizer is given. `mapped`: frames (n,) at mapped places, which are scored, None for all.
     """
 
-    run: Taken
+    run: RunArrays
     since: int | None = None
     start: str | FloatArray = 'global'
     mapped: NDArray[np.bool_] | None = None
 
     @property
-    def way(self) -> FloatArray:
-        """Metres (n,) driven, by the truth or by the odometry, whichever says more."""
+    def travel(self) -> FloatArray:
+        """Distance travelled (n,) in metres: of each step the larger of truth and odometry."""
         steps = [
             np.hypot(*np.diff(poses[:, :2], axis=0).T)
             for poses in (self.run.reference, self.run.odometry)
@@ -117,119 +125,122 @@ class Drive:
         return np.concatenate([[0.0], np.cumsum(np.maximum(*steps))])
 
 
-Told = tuple[slice, FloatArray | float]
+Override = tuple[slice, FloatArray | float]
+"""Which steps of the odometry to replace, and their new values."""
 
 
-def spliced(
-    run: Taken, frames: NDArray[np.int64], told: Told | None = None, carried: bool = False
-) -> Taken:
+def splice(
+    run: RunArrays,
+    frames: NDArray[np.int64],
+    override: Override | None = None,
+    keep_times: bool = False,
+) -> RunArrays:
     """
-    Put frames of a run one after the other.
+    Join frames of a run in a new order.
 
-    The odometry's steps are those between frames that follow each other, and none between others,
-    but for those that are `told` otherwise. So are the times, those between others being the usual
-    one, or as recorded if `carried`.
+    The odometry moves between consecutive frames only, apart from the steps of `override`. The
+    time between other frames is the median, or with `keep_times` at least the recorded time.
     """
-    gaps, follow = np.diff(run.stamps_ns), np.diff(frames) == 1
-    times = np.where(follow, gaps[np.minimum(frames[:-1], len(gaps) - 1)], np.median(gaps))
-    if carried:
+    gaps, consecutive = np.diff(run.stamps_ns), np.diff(frames) == 1
+    times = np.where(consecutive, gaps[np.minimum(frames[:-1], len(gaps) - 1)], np.median(gaps))
+    if keep_times:
         times = np.maximum(times, np.diff(run.stamps_ns[frames]))
-    steps = np.where(follow[:, np.newaxis], steps_of(run, frames), 0.0)
-    if told is not None:
-        steps[told[0]] = told[1]
+    steps = np.where(consecutive[:, np.newaxis], steps_of(run, frames), 0.0)
+    if override is not None:
+        steps[override[0]] = override[1]
     stamps = run.stamps_ns[frames[0]] + np.concatenate([[0], np.cumsum(times)]).astype(np.int64)
     odometry = se2.chain(run.odometry[frames[0]], steps)
-    return Taken(stamps, odometry, run.reference[frames], run.descriptors[frames])
+    return RunArrays(stamps, odometry, run.reference[frames], run.descriptors[frames])
 
 
-def steps_of(run: Taken, frames: NDArray[np.int64]) -> FloatArray:
-    """Motions (k - 1, 3) between frames (k,) by the odometry."""
+def steps_of(run: RunArrays, frames: NDArray[np.int64]) -> FloatArray:
+    """Return the steps (k - 1, 3) of the odometry between frames (k,)."""
     return np.asarray(se2.between(run.odometry[frames[:-1]], run.odometry[frames[1:]]))
 
 
-def middle(run: Taken, rng: np.random.Generator, seconds: float = 0.0) -> tuple[int, int]:
-    """Frame at .4 to .5 of the way, and how many frames some seconds are."""
-    way = se2.travelled(run.reference)
-    since = int(np.searchsorted(way, rng.uniform(0.4, 0.5) * way[-1]))
+def middle(run: RunArrays, rng: np.random.Generator, seconds: float = 0.0) -> tuple[int, int]:
+    """Return a random frame at 0.4 to 0.5 of the path, and the number of frames per `seconds`."""
+    travel = se2.travelled(run.reference)
+    since = int(np.searchsorted(travel, rng.uniform(0.4, 0.5) * travel[-1]))
     return since, round(seconds * 1e9 / float(np.median(np.diff(run.stamps_ns))))
 
 
-def kidnapped(run: Taken, rng: np.random.Generator, noticed: bool) -> Drive:
-    """Cut a run to a stretch and another one, over 3 m from its end; `noticed`: by a jump."""
-    way = se2.travelled(run.reference)
+def kidnap(run: RunArrays, rng: np.random.Generator, noticed: bool) -> Drive:
+    """Join two stretches more than 3 m apart; `noticed`: with a jump of the odometry."""
+    travel = se2.travelled(run.reference)
 
     def stretch(metres: float) -> NDArray[np.int64]:
-        first = int(rng.integers(np.searchsorted(way, way[-1] - metres)))
-        return np.arange(first, np.searchsorted(way, way[first] + metres))
+        first = int(rng.integers(np.searchsorted(travel, travel[-1] - metres)))
+        return np.arange(first, np.searchsorted(travel, travel[first] + metres))
 
     before, after = stretch(BEFORE_M), stretch(AFTER_M)
     while np.hypot(*(run.reference[before[-1]] - run.reference[after[0]])[:2]) < 3.0:
         after = stretch(AFTER_M)
     jump = rng.normal(0.0, [2.0, 2.0, 1.5]) * noticed
-    told = slice(len(before) - 1, len(before)), jump
-    return Drive(spliced(run, np.concatenate([before, after]), told), len(before), 'reference')
+    override = slice(len(before) - 1, len(before)), jump
+    return Drive(splice(run, np.concatenate([before, after]), override), len(before), 'reference')
 
 
-def scaled(run: Taken, factors: tuple[float, float, float]) -> Drive:
-    """Multiply the steps of the odometry for the whole drive."""
+def scale_odometry(run: RunArrays, factors: tuple[float, float, float]) -> Drive:
+    """Multiply the steps of the odometry during the whole drive."""
     frames = np.arange(len(run))
-    return Drive(spliced(run, frames, (slice(None), np.array(factors) * steps_of(run, frames))), 0)
+    return Drive(splice(run, frames, (slice(None), np.array(factors) * steps_of(run, frames))), 0)
 
 
-def frozen(run: Taken, rng: np.random.Generator, seconds: float) -> Drive:
-    """Let the odometry stand still from the middle on."""
+def freeze_odometry(run: RunArrays, rng: np.random.Generator, seconds: float) -> Drive:
+    """Stop the odometry for some seconds, from the middle of the drive."""
     since, count = middle(run, rng, seconds)
-    return Drive(spliced(run, np.arange(len(run)), (slice(since, since + count), 0.0)), since)
+    return Drive(splice(run, np.arange(len(run)), (slice(since, since + count), 0.0)), since)
 
 
-def spinning(run: Taken, rng: np.random.Generator) -> Drive:
-    """Let the robot stand for a while, its odometry going on, and then drive on."""
-    since, count = middle(run, rng, LASTS_S)
+def spin_wheels(run: RunArrays, rng: np.random.Generator) -> Drive:
+    """Stop the robot for a while; the odometry continues, then the robot does."""
+    since, count = middle(run, rng, FAULT_S)
     count = min(count, len(run) - since - 1)
-    stood = np.full(count, since)
-    frames = np.concatenate([np.arange(since), stood, np.arange(since, len(run))])
-    told = slice(since, since + count), steps_of(run, np.arange(since, since + count + 1))
-    return Drive(spliced(run, frames, told), since)
+    stopped = np.full(count, since)
+    frames = np.concatenate([np.arange(since), stopped, np.arange(since, len(run))])
+    override = slice(since, since + count), steps_of(run, np.arange(since, since + count + 1))
+    return Drive(splice(run, frames, override), since)
 
 
-def turned(run: Taken, rng: np.random.Generator) -> Drive:
-    """Let the odometry's heading jump, its positions going on as before."""
+def jump_heading(run: RunArrays, rng: np.random.Generator) -> Drive:
+    """Let the heading of the odometry jump, without a change of its positions."""
     since, odometry = middle(run, rng)[0], run.odometry.copy()
-    odometry[since:, 2] = se2.wrap_angle(odometry[since:, 2] + TURNED)
+    odometry[since:, 2] = se2.wrap_angle(odometry[since:, 2] + HEADING_JUMP)
     return Drive(replace(run, odometry=odometry), since)
 
 
-def carried(run: Taken, rng: np.random.Generator) -> Drive:
-    """Let the robot stand, be carried some metres along its way without images, and stand."""
-    since, count = middle(run, rng, STANDS_S)
-    way = se2.travelled(run.reference)
-    there = min(int(np.searchsorted(way, way[since] + CARRIED_M)), len(run) - 2)
-    stood = [np.full(count, since), np.full(count, there)]
-    frames = np.concatenate([np.arange(since), *stood, np.arange(there, len(run))])
-    told = slice(since + count - 1, since + count), 0.0
-    return Drive(spliced(run, frames, told, carried=True), since + count)
+def carry(run: RunArrays, rng: np.random.Generator) -> Drive:
+    """Stop the robot, carry it some metres along its path without images, stop it again."""
+    since, count = middle(run, rng, STANDSTILL_S)
+    travel = se2.travelled(run.reference)
+    there = min(int(np.searchsorted(travel, travel[since] + CARRIED_M)), len(run) - 2)
+    stopped = [np.full(count, since), np.full(count, there)]
+    frames = np.concatenate([np.arange(since), *stopped, np.arange(there, len(run))])
+    override = slice(since + count - 1, since + count), 0.0
+    return Drive(splice(run, frames, override, keep_times=True), since + count)
 
 
-def camera_stopped(run: Taken, rng: np.random.Generator) -> Drive:
-    """Repeat the image of the middle from there on."""
+def freeze_camera(run: RunArrays, rng: np.random.Generator) -> Drive:
+    """Repeat the image in the middle of the drive until the end."""
     since = middle(run, rng)[0]
-    seen = run.descriptors[np.minimum(np.arange(len(run)), since)]
-    return Drive(replace(run, descriptors=seen), since)
+    descriptors = run.descriptors[np.minimum(np.arange(len(run)), since)]
+    return Drive(replace(run, descriptors=descriptors), since)
 
 
-EVENTS: dict[str, Callable[[Taken, np.random.Generator], Drive]] = {
-    'silent': lambda run, rng: kidnapped(run, rng, False),
-    'noticed': lambda run, rng: kidnapped(run, rng, True),
-    'mirrored': lambda run, _: scaled(run, (1.0, -1.0, -1.0)),
-    'x 0.6': lambda run, _: scaled(run, (0.6, 0.6, 1.0)),
-    'x 1.5': lambda run, _: scaled(run, (1.5, 1.5, 1.0)),
-    'frozen': lambda run, rng: frozen(run, rng, 1e6),
-    'frozen 15 s': lambda run, rng: frozen(run, rng, LASTS_S),
-    'spinning': spinning,
-    'heading jump': turned,
-    'carried': carried,
+EVENTS: dict[str, Callable[[RunArrays, np.random.Generator], Drive]] = {
+    'silent': lambda run, rng: kidnap(run, rng, False),
+    'noticed': lambda run, rng: kidnap(run, rng, True),
+    'mirrored': lambda run, _: scale_odometry(run, (1.0, -1.0, -1.0)),
+    'x 0.6': lambda run, _: scale_odometry(run, (0.6, 0.6, 1.0)),
+    'x 1.5': lambda run, _: scale_odometry(run, (1.5, 1.5, 1.0)),
+    'frozen': lambda run, rng: freeze_odometry(run, rng, 1e6),
+    'frozen 15 s': lambda run, rng: freeze_odometry(run, rng, FAULT_S),
+    'spinning': spin_wheels,
+    'heading jump': jump_heading,
+    'carried': carry,
     'wrong pose': lambda run, _: Drive(run, 0),
-    'frozen camera': camera_stopped,
+    'frozen camera': freeze_camera,
     'black camera': lambda run, rng: Drive(run, middle(run, rng)[0]),
 }
 DAYS = ('day', 'night')
@@ -238,7 +249,7 @@ FAULTS = ('carried', 'wrong pose', 'frozen camera', 'black camera')
 
 
 def cases() -> Iterator[Case]:
-    """List all drives; the halves have other random maps, pairs, directions and buildings."""
+    """Yield all drives; the halves differ in random maps, pairs, directions and buildings."""
     yield from _corridors_and_photographs()
     for begins, trial, size in itertools.product((0.0, 0.4), (0, 1), (600, 2000)):
         on = MapOf('rover', size, trial)
@@ -275,16 +286,16 @@ def _corridors_and_photographs() -> Iterator[Case]:
 
 def _office(seed: int) -> Iterator[Case]:
     half = _half_of(seed)
-    group = 'buildings, robots drawn' if seed in DRAWN else 'buildings'
+    group = 'buildings, robots drawn' if seed in RANDOM_ROBOTS else 'buildings'
     for size in (100, 400):
         yield Case(group, half, MapOf(f'office {seed}', size), f'night {seed}')
-    for number, other in enumerate(others(seed)):
+    for number, other in enumerate(other_offices(seed)):
         on = MapOf(f'office {other}', (100, 400)[(seed // 2 + number) % 2])
         yield Case('foreign: buildings', half, on, f'night {seed}', FOREIGN)
 
 
 def _eventful() -> Iterator[Case]:
-    """Places where something happens on the way."""
+    """Yield the drives with events and those on half of a map."""
     far = {name: RIGHT_FRAMES * walk[2] for name, walk in PAIRS.items() if walk[2] < 1.0}
     at = [('corridors', 'corridors', run, 1.0, number) for number, run in enumerate(DAYS)]
     at += [('photographs', n, 'test', far[n], number) for number, n in enumerate((*far,)[::2])]

@@ -1,8 +1,8 @@
 """
-Places of the acceptance set: their maps and runs, described once and kept in a folder.
+Places of the acceptance set: maps and runs, whose images are described once and cached.
 
-Describing the images takes half an hour, driving on them seconds. A place is a folder with a map
-file and a file of arrays for each run; nothing in it depends on the code of a filter.
+Describing the images takes half an hour, a drive takes seconds. A place is a folder with a map
+file and a file of arrays for each run; nothing in it depends on the filter.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 OFFICES = tuple(range(301, 313))
-DRAWN = tuple(seed for seed in OFFICES if seed // 2 % 2)
-"""Buildings whose test robot is drawn at random: two of every four."""
+RANDOM_ROBOTS = tuple(seed for seed in OFFICES if seed // 2 % 2)
+"""Buildings with a random test robot: two of every four."""
 GARDENS_POINT = (
     ('day_left', 'day_right'), ('day_right', 'night_right'), ('day_left', 'night_right'),
 )  # fmt: skip
 RIGHT_FRAMES = 3.5
-"""Photographs from the truth within which an answer is right."""
+"""Distance from the true place, in photographs, within which an estimate is correct."""
 PAIRS = {
     f'{mapped}-{test}, {spacing:g} m': (mapped, test, spacing)
     for spacing in (1.0, 0.3)
     for mapped, test in GARDENS_POINT
 }
-STRANGERS = {
+FOREIGN_RUNS = {
     'gardens_day': ('gardens_point/day_left', 1.0),
     'gardens_night': ('gardens_point/night_right', 0.3),
     'kitchen': ('seven_scenes_kitchen/map', None),
 }
-"""Photographs that are driven on the maps of the corridors."""
+"""Runs of photographs that are localized on the map of the corridors, with their spacing."""
 BLACK = 'black.npy'
-Made = tuple[Sequence[Dataset], Mapping[str, Dataset]]
-"""Runs of a map, and those on it by name."""
-Source = Callable[[], Made]
+MapAndTests = tuple[Sequence[Dataset], Mapping[str, Dataset]]
+"""Runs of which the map is built, and test runs by name."""
+Source = Callable[[], MapAndTests]
 
 
 @dataclass(frozen=True)
-class Taken:
+class RunArrays:
     """A run as arrays: stamps (n,) ns, odometry and true poses (n, 3), descriptors (n, d)."""
 
     stamps_ns: StampArray
@@ -69,41 +69,39 @@ class Taken:
     descriptors: np.ndarray
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self.stamps_ns)
 
     def dataset(self, name: str) -> Dataset:
-        """Return it as a run whose images are their own descriptors."""
-        # jumps of the odometry are left out, as where a data set is read
+        """Return a run whose images are replaced by their descriptors."""
+        # remove jumps of the odometry, as when a data set is read
         track, _ = without_jumps(OdometryTrack(self.stamps_ns, self.odometry))
         stamps = np.clip(self.stamps_ns, track.stamps_ns[0], track.stamps_ns[-1])
         odometry = [track.at(int(stamp)) for stamp in stamps]
         frames = tuple(
-            Frame(int(stamp), functools.partial(np.asarray, seen), told, true, f'{name} {index}')
-            for index, (stamp, told, true, seen) in enumerate(
+            Frame(int(stamp), functools.partial(np.asarray, image), pose, true, f'{name} {index}')
+            for index, (stamp, pose, true, image) in enumerate(
                 zip(self.stamps_ns, odometry, self.reference, self.descriptors, strict=True)
             )
         )
         return Dataset(name, track, {}, frames)
 
     def save(self, path: Path) -> None:
-        """Write the arrays, whole or not at all."""
+        """Write the arrays atomically."""
         part = path.with_suffix('.part.npz')
         np.savez(part, **vars(self))
         part.replace(path)
 
     @staticmethod
-    def load(path: Path) -> Taken:
-        """Read what `save` wrote."""
+    def load(path: Path) -> RunArrays:
         with np.load(path) as arrays:
-            return Taken(**arrays)
+            return RunArrays(**arrays)
 
     @staticmethod
-    def of(run: DescribedRun) -> Taken:
-        """Take the frames of a run that have a true pose."""
+    def of(run: DescribedRun) -> RunArrays:
+        """Return the frames of a run that have a true pose."""
         known = [index for index, frame in enumerate(run) if frame.reference is not None]
         frames = [run[index] for index in known]
-        return Taken(
+        return RunArrays(
             np.array([frame.stamp_ns for frame in frames], dtype=np.int64),
             np.array([frame.odometry for frame in frames]),
             np.array([frame.reference for frame in frames]),
@@ -113,13 +111,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of the cache."""
+    """Folder of the cache with the map and the runs of a place."""
 
     folder: Path
 
     @functools.cached_property
     def kernel_map(self) -> KernelMap:
-        """Return the map of all images, for runs of `Taken.dataset`."""
         return replace(KernelMap.load(self.folder / 'map.h5'), statistics=None)
 
     @functools.cached_property
@@ -127,38 +124,37 @@ class Place:
         """Descriptor (d,) of a black image."""
         return np.asarray(np.load(self.folder / BLACK))
 
-    def run(self, name: str) -> Taken:
-        """Return a run."""
-        return Taken.load(self.folder / f'{name}.npz')
+    def run(self, name: str) -> RunArrays:
+        return RunArrays.load(self.folder / f'{name}.npz')
 
-    def keep(self, source: Source) -> None:
-        """Build the map and describe the runs that are not there yet."""
+    def cache(self, source: Source) -> None:
+        """Build the map and describe the runs that are not cached yet."""
         if (self.folder / 'done').exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         training, runs = source()
         path = self.folder / 'map.h5'
         if not path.exists():
-            made = replace(build_map(training, seed=0), thumbnails=(), statistics=None)
-            black = made.describer.describe(np.zeros(made.image_shape, np.uint8))
+            built = replace(build_map(training, seed=0), thumbnails=(), statistics=None)
+            black = built.describer.describe(np.zeros(built.image_shape, np.uint8))
             np.save(self.folder / BLACK, black)
-            made.save(path)
+            built.save(path)
         for name, run in runs.items():
-            self.keep_run(name, run)
+            self.cache_run(name, run)
         (self.folder / 'done').touch()
 
-    def keep_run(self, name: str, run: Dataset) -> None:
-        """Describe a run unless it is there; photographs of strangers are fitted to the map's."""
+    def cache_run(self, name: str, run: Dataset) -> None:
+        """Describe a run unless it is cached; resize foreign images to those of the map."""
         path = self.folder / f'{name}.npz'
         if not path.exists():
-            known = KernelMap.load(self.folder / 'map.h5')
-            fitted = Fitted(run, known.image_shape) if name in STRANGERS else run
-            Taken.of(describe_run(known.describer, fitted)).save(path)
+            kernel_map = KernelMap.load(self.folder / 'map.h5')
+            resized = ResizedRun(run, kernel_map.image_shape) if name in FOREIGN_RUNS else run
+            RunArrays.of(describe_run(kernel_map.describer, resized)).save(path)
             print(f'{self.folder.name}: {name}', file=sys.stderr, flush=True)
 
 
-class Fitted(Dataset):
-    """A run whose images are cut and scaled to a shape (height, width)."""
+class ResizedRun(Dataset):
+    """Run whose images are cropped and scaled to a shape (height, width)."""
 
     def __init__(self, run: Dataset, shape: Sequence[int]) -> None:
         self._run, self._shape = run, shape
@@ -180,8 +176,8 @@ class Fitted(Dataset):
         return cv2.resize(cut, (width, height), interpolation=cv2.INTER_AREA)
 
 
-class Loaded(Dataset):
-    """A run whose images are rendered once, for several describers."""
+class LoadedRun(Dataset):
+    """Run whose images are loaded once, for several describers."""
 
     def __init__(self, run: Dataset) -> None:
         self.name, self.skipped, self.odometry = run.name, run.skipped, run.odometry
@@ -195,60 +191,61 @@ class Loaded(Dataset):
 
 
 def sources(data: Path, mrclam: Path | None, corridor: str | None) -> dict[str, Source]:
-    """Say what the places are made of; `mrclam`, `corridor`: of real odometry, if given."""
+    """Return the sources of the places by name; `mrclam`, `corridor`: data of real odometry."""
 
     def run(path: str, spacing: float | None = None) -> Dataset:
         return open_dataset(data / path, spacing=spacing)
 
-    def corridors() -> Made:
+    def corridors() -> MapAndTests:
         runs = {'day': run('cold_like/seq1_cloudy3'), 'night': run('cold_like/seq1_night1')}
-        strangers = {name: run(*stranger) for name, stranger in STRANGERS.items()}
-        return [run(f'cold_like/seq1_cloudy{number}') for number in (1, 2)], runs | strangers
+        foreign = {name: run(*stranger) for name, stranger in FOREIGN_RUNS.items()}
+        return [run(f'cold_like/seq1_cloudy{number}') for number in (1, 2)], runs | foreign
 
-    def pair(folder: str, mapped: str, test: str, spacing: float | None = None) -> Made:
+    def pair(folder: str, mapped: str, test: str, spacing: float | None = None) -> MapAndTests:
         return [run(f'{folder}/{mapped}', spacing)], {'test': run(f'{folder}/{test}', spacing)}
 
-    made: dict[str, Source] = {'corridors': corridors}
-    made['rover'] = functools.partial(pair, 'rover', 'map', 'test')
+    found: dict[str, Source] = {'corridors': corridors}
+    found['rover'] = functools.partial(pair, 'rover', 'map', 'test')
     for name, walk in PAIRS.items():
-        made[name] = functools.partial(pair, 'gardens_point', *walk)
-    for way in (('map', 'test'), ('test', 'map')):
-        made[f'kitchen {way[0]}'] = functools.partial(pair, 'seven_scenes_kitchen', *way)
+        found[name] = functools.partial(pair, 'gardens_point', *walk)
+    for direction in (('map', 'test'), ('test', 'map')):
+        name = f'kitchen {direction[0]}'
+        found[name] = functools.partial(pair, 'seven_scenes_kitchen', *direction)
     for seed in OFFICES:
-        made[f'office {seed}'] = functools.partial(_office, seed)
+        found[f'office {seed}'] = functools.partial(_office, seed)
     if mrclam:
-        made['mrclam'] = functools.partial(acceptance_real.hall, mrclam)
+        found['mrclam'] = functools.partial(acceptance_real.hall, mrclam)
     if corridor:
-        made['tuc'] = functools.partial(acceptance_real.corridor, corridor)
-    return made
+        found['tuc'] = functools.partial(acceptance_real.corridor, corridor)
+    return found
 
 
-def _office(seed: int) -> Made:
-    return rendered(seed)[0], {}
+def _office(seed: int) -> MapAndTests:
+    return render_office(seed)[0], {}
 
 
-def keep_night(cache: Path, seed: int) -> None:
-    """Describe the night of a building with its own describer and those of three others."""
-    places = [Place(cache / f'office {other}') for other in (seed, *others(seed))]
+def cache_night(cache: Path, seed: int) -> None:
+    """Describe the night run of a building by its own describer and those of three others."""
+    places = [Place(cache / f'office {other}') for other in (seed, *other_offices(seed))]
     name = f'night {seed}'
-    lacking = [place for place in places if not (place.folder / f'{name}.npz').exists()]
-    if lacking:
-        robot = random_robot(seed) if seed in DRAWN else None
-        night = Loaded(rendered(seed, robot)[1])
-        for place in lacking:
-            place.keep_run(name, night)
+    missing = [place for place in places if not (place.folder / f'{name}.npz').exists()]
+    if missing:
+        robot = random_robot(seed) if seed in RANDOM_ROBOTS else None
+        night = LoadedRun(render_office(seed, robot)[1])
+        for place in missing:
+            place.cache_run(name, night)
 
 
-def others(seed: int) -> tuple[int, ...]:
-    """Seeds of the buildings on whose maps the night of one is driven."""
+def other_offices(seed: int) -> tuple[int, ...]:
+    """Return the seeds of the buildings on whose maps the night run of this one is localized."""
     first = OFFICES[0] + (seed - OFFICES[0]) // 4 * 4
     return tuple(other for other in range(first, first + 4) if other != seed)
 
 
-def rendered(
+def render_office(
     seed: int, test_robot: Robot | None = None, map_robot: Robot | None = None
 ) -> tuple[list[Dataset], Dataset]:
-    """Render an office building: the runs of the map by day, and a night of 200 s."""
+    """Render an office building: map runs by day, and a night run of 200 s."""
     building = SyntheticBuilding(BuildingConfig(seed=seed))
     *by_day, night = with_robots(DEMO_RUNS, test_robot, map_robot)
     training: list[Dataset] = [SyntheticRun(building, run) for run in by_day]
@@ -258,13 +255,15 @@ def rendered(
 def describe_all(
     cache: Path, data: Path, jobs: int, mrclam: Path | None, corridor: str | None
 ) -> None:
-    """Describe what the cache lacks."""
-    made = sources(data, mrclam, corridor)
+    """Describe all images that are not cached."""
+    places = sources(data, mrclam, corridor)
     parallel = Parallel(n_jobs=jobs)
-    parallel(delayed(_alone)(Place(cache / name).keep, source) for name, source in made.items())
-    parallel(delayed(_alone)(keep_night, cache, seed) for seed in OFFICES)
+    parallel(
+        delayed(_one_thread)(Place(cache / name).cache, source) for name, source in places.items()
+    )
+    parallel(delayed(_one_thread)(cache_night, cache, seed) for seed in OFFICES)
 
 
-def _alone(function: Callable[..., None], *arguments: Any) -> None:
+def _one_thread(function: Callable[..., None], *arguments: Any) -> None:
     threadpool_limits(1, 'blas')
     function(*arguments)

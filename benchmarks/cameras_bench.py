@@ -1,9 +1,9 @@
 """
-What a second camera is worth: `python -m benchmarks.cameras_bench`.
+Benefit of a second camera: `python -m benchmarks.cameras_bench`.
 
-A robot drives through a rendered building whose corridors look alike, with one camera to the
-front, one to the rear, or both; the map is made by day, the runs are at night, every one from a
-global start. The same pictures are used for all three.
+A robot drives through a rendered building with similar corridors, with a front camera, a rear
+camera, or both. The map is built by day; the test runs are at night, each with a global start. All
+three use the same images.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from dataclasses import replace
 import math
 
 from benchmarks import results
-from benchmarks.acceptance_places import Loaded
+from benchmarks.acceptance_places import LoadedRun
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.multi_camera import join_cameras
 from kbr_localization.evaluation.comparison import describe_run
@@ -33,15 +33,15 @@ SEEDS = (0, 1)
 
 
 def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]:
-    """Render a run by each camera, and put them together."""
-    turned = replace(config, camera_heading=math.pi)
-    front, rear = (Loaded(SyntheticRun(building, one)) for one in (config, turned))
+    """Render a run for each camera and for both together."""
+    rear_config = replace(config, camera_heading=math.pi)
+    front, rear = (LoadedRun(SyntheticRun(building, one)) for one in (config, rear_config))
     both = join_cameras(('front', 'rear'), [front, rear])
     return {'front': front, 'rear': rear, 'front and rear': both}
 
 
 def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
-    """Fraction of lost frames, metres until localized on average and at most, median error."""
+    """Return fraction of lost frames, mean and largest distance to localize, median error."""
     kernel_map, positions, afters = build_map([train], max_images=MAP_IMAGES), [], []
     for test in tests:
         run = describe_run(kernel_map.describer, test)
@@ -50,7 +50,7 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
             errors = run_errors(reference_trajectory(run), estimates)
             after = below_1m_from(errors)
             positions.append(errors.position_m)
-            # a run that never localizes counts with all of its way
+            # a run that never localizes counts with its whole length
             afters.append(float(errors.travel_m[-1 if after is None else after]))
     error = np.concatenate(positions)
     found = (np.mean(error > LOST_M), np.mean(afters), np.max(afters), np.median(error))
@@ -58,7 +58,6 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
 
 
 def main() -> None:
-    """Measure, print and write the section and the figures."""
     threadpool_limits(1, 'blas')  # as in the node and in the commands
     building = SyntheticBuilding()
     train, tests = render(building, TRAIN), [render(building, test) for test in TESTS]

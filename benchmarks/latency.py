@@ -1,8 +1,8 @@
 """
 Time from an image's stamp to its pose over DDS: python -m benchmarks.latency.
 
-Node and camera are processes; the camera sends raw 640x480 images of a rendered drive at 20 Hz
-under stamps of now.
+Node and camera are separate processes. The camera publishes raw 640x480 images of a rendered drive
+at 20 Hz, stamped with the current time.
 """
 
 import os
@@ -27,7 +27,7 @@ import rclpy
 from rclpy.node import Node
 
 IMAGES, SECONDS, WARM_UP = 1000, 60.0, 5.0
-"""Images of the map; seconds of the drive, and of its beginning, which does not count."""
+"""Images of the map; seconds of the drive; seconds at its beginning that are not measured."""
 RUNS = (
     RunConfig('first', route='tour', seed=1),
     RunConfig('second', route='tour', seed=2),
@@ -42,7 +42,7 @@ def start(module: str, *parameters: str) -> subprocess.Popen[bytes]:
 
 
 def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:
-    """Listen until the camera ends: seconds since the first pose, and latencies (m, 2)."""
+    """Record poses until the camera ends: seconds since the first pose and latencies (m, 2)."""
     seen: list[tuple[float, float]] = []
 
     def take(message: PoseWithCovarianceStamped) -> None:
@@ -56,12 +56,11 @@ def watch(camera: subprocess.Popen[bytes]) -> np.ndarray:
             rclpy.spin_once(node, timeout_sec=0.2)
         node.destroy_node()
     if not seen:
-        raise SystemExit('latency: no pose came')
+        raise SystemExit('latency: no pose was received')
     return np.array(seen) - [seen[0][0], 0.0]
 
 
 def main() -> None:
-    """Measure, print, and write the section and the figures."""
     parser_of(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name, own_domain() as domain:
         folder = Path(name)

@@ -1,9 +1,9 @@
 """
 Maps from odometry against maps of true poses: `python -m benchmarks.mapping`.
 
-Rendered buildings with look-alike corridors are mapped by two tours of a robot whose odometry and
-camera are drawn at random, once with the true poses and once from odometry and images alone;
-another random robot is localized at night on both. `--train RUN RUN --test RUN` measures runs with
+Rendered buildings with similar corridors are mapped by two tours of a robot with random odometry
+and camera parameters, once with the true poses and once from odometry and images only. Another
+random robot is localized at night on both maps. `--train RUN RUN --test RUN` uses given runs with
 true poses instead.
 """
 
@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from benchmarks import results
-from benchmarks.acceptance_places import rendered
+from benchmarks.acceptance_places import render_office
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation.comparison import describe_run
 from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, run_metrics
@@ -35,18 +35,18 @@ HEADER = [
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, list[Dataset], Dataset]]:
-    """Name, runs of the map and test run of each building."""
+    """Yield name, map runs and test run of each building."""
     if options.train and options.test:
         training = [open_dataset(path) for path in options.train]
         yield options.train[0].parent.name, training, open_dataset(options.test)
         return
     for seed in range(options.first, options.first + 2 * options.buildings, 2):
-        training, night = rendered(seed, random_robot(seed), random_robot([seed, 1]))
+        training, night = render_office(seed, random_robot(seed), random_robot([seed, 1]))
         yield str(seed), training, night
 
 
-def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) -> list[Any]:
-    """Return the row of a building."""
+def measure(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) -> list[Any]:
+    """Return the table row of a building."""
     by_truth = build_map(training, seed=0)
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
@@ -67,7 +67,7 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
 
 
 def drift_error(run: Dataset) -> float:
-    """Root mean square distance of a run's odometry from the truth, after alignment."""
+    """Return the RMS distance of the odometry of a run from the truth, after alignment."""
     frames = [frame for frame in run if frame.reference is not None]
     odometry = np.array([frame.odometry for frame in frames])
     truth = np.array([frame.reference for frame in frames])
@@ -75,7 +75,7 @@ def drift_error(run: Dataset) -> float:
 
 
 def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
-    """Mean RMSE after localizing of a run with several seeds, NaN where there is none."""
+    """Return the mean RMSE after localizing over several seeds, NaN if none localizes."""
     run = describe_run(kernel_map.describer, test)
     reference = reference_trajectory(run)
     trajectories = [localize(kernel_map, run, seed=seed) for seed in range(seeds)]
@@ -85,10 +85,9 @@ def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print the table."""
     parser = results.parser_of(__doc__)
     add = parser.add_argument
-    add('--first', type=int, default=301, help='seed of the first building, every other follows')
+    add('--first', type=int, default=301, help='seed of the first building; every other is used')
     add('--buildings', type=int, default=8)
     add('--train', nargs='+', type=Path, help='runs of the map')
     add('--test', type=Path, help='test run')
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     threadpool_limits(1, 'blas')
     rows = []
     for case in cases(options):
-        rows.append(measured(*case, options.nights))
+        rows.append(measure(*case, options.nights))
         print(*rows[-1], file=sys.stderr, flush=True)
     print(results.table(HEADER, rows))
 

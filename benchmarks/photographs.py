@@ -1,13 +1,13 @@
 """
-Real photographs, the images alone: `python -m benchmarks.photographs DATA`.
+Place recognition on real photographs: `python -m benchmarks.photographs DATA`.
 
 DATA holds the traverses `day_left`, `day_right` and `night_right` of Gardens Point (QUT), folders
-of images of which image i shows place i. Printed is the recall: of the images, those whose most
-similar map image shows a place at most 1 or 3 away.
-Beside single images there are sequences, as in Milford and Wyeth, *SeqSLAM*, ICRA 2012: a place is
-where a straight line through the differences of the last 20 images from the map's, at some speed,
-has the least sum, be these differences of thumbnails or of the image kernel. The filters on the
-same photographs: `python -m benchmarks.acceptance`.
+of images in which image i shows place i. The program prints the recall: the fraction of images
+whose most similar map image shows a place at most 1 or 3 places away.
+Besides single images it evaluates sequences as in Milford and Wyeth, *SeqSLAM*, ICRA 2012: the
+best match is the end of the straight line, at some speed, with the least sum of differences
+between the last 20 images and map images, by thumbnails or by the image kernel.
+`python -m benchmarks.acceptance` evaluates the filters on the same photographs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,28 +29,28 @@ from threadpoolctl import threadpool_limits
 
 Image = NDArray[np.uint8]
 TOLERANCES = (1.5, 3.5)
-"""Places, with half a place of room."""
+"""In places, plus half a place."""
 WIDTH, HEIGHT, PATCH = 64, 32, 8
 """Pixels of a thumbnail and of a patch in it."""
 LENGTH, WINDOW = 20, 10
-"""Images of a sequence; map images beside which a difference is contrasted."""
+"""Images of a sequence; map images in the window of contrast normalisation."""
 SPEEDS = tuple(np.linspace(0.8, 1.2, 5))
-"""Map images per image."""
+"""Map images per query image."""
 
 
-def recall(difference: FloatArray, apart: FloatArray, tolerance: float) -> float:
+def recall(difference: FloatArray, distance: FloatArray, tolerance: float) -> float:
     """
-    Fraction of the images whose least different map image is the same place.
+    Return the fraction of queries whose most similar map image is within the tolerance.
 
-    `difference`, `apart`: (q, n). An image that has no map image within the tolerance does not
-    count.
+    `difference` of images, `distance` of places: (q, n). Queries without any map image within the
+    tolerance are excluded.
     """
-    best = np.take_along_axis(apart, difference.argmin(axis=1)[:, np.newaxis], axis=1)[:, 0]
-    return float(np.mean(best[(apart <= tolerance).any(axis=1)] <= tolerance))
+    best = np.take_along_axis(distance, difference.argmin(axis=1)[:, np.newaxis], axis=1)[:, 0]
+    return float(np.mean(best[(distance <= tolerance).any(axis=1)] <= tolerance))
 
 
 def thumbnail(image: Image) -> FloatArray:
-    """Small grey image (HEIGHT, WIDTH) whose patches have mean 0 and deviation 1."""
+    """Return a small grey image (HEIGHT, WIDTH) whose patches have mean 0 and deviation 1."""
     grey = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
     small = cv2.resize(grey, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA).astype(np.float64)
     patches = small.reshape(HEIGHT // PATCH, PATCH, WIDTH // PATCH, PATCH)
@@ -59,11 +59,11 @@ def thumbnail(image: Image) -> FloatArray:
     return np.asarray((centred / deviation).reshape(HEIGHT, WIDTH))
 
 
-def contrasted(images: Iterable[Image], mapped: Iterable[Image]) -> FloatArray:
+def contrast_errors(images: Iterable[Image], mapped: Iterable[Image]) -> FloatArray:
     """
-    Compare thumbnails of q images and n map images, (q, n), by mean absolute error.
+    Return mean absolute errors of thumbnails of q images and n map images, (q, n).
 
-    Less the mean and over the deviation of the errors at the map images around.
+    Each is standardised by mean and deviation of the errors of neighbouring map images.
     """
     left, right = ([thumbnail(one).ravel() for one in some] for some in (images, mapped))
     difference = cdist(left, right, 'cityblock') / (WIDTH * HEIGHT)
@@ -80,7 +80,7 @@ def sequence_scores(difference: FloatArray) -> FloatArray:
     """
     Return mean differences (q, n) along the best line that ends at each map image.
 
-    Infinite where every line leaves the map. The first images have shorter sequences behind them.
+    Infinite where every line leaves the map. The sequences of the first images are shorter.
     """
     queries, count = difference.shape
     scores = np.full((queries, count), np.inf)
@@ -95,7 +95,7 @@ def sequence_scores(difference: FloatArray) -> FloatArray:
 
 
 def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]]:
-    """Rows of the table of a map and a test."""
+    """Return the table rows of a map and a test run."""
     training, images = (open_dataset(path, spacing=1.0) for path in (mapped, test))
     kernel_map = build_map([training], *parse_settings(settings), seed=0)
     pictures = [frame.load_image() for frame in images]
@@ -105,7 +105,7 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
         for d in described
     ]
     kernel = 1.0 - np.array([row.values_at(row.candidates) for row in seen])
-    thumbnails = contrasted(pictures, [frame.load_image() for frame in training])
+    thumbnails = contrast_errors(pictures, [frame.load_image() for frame in training])
     scored = {
         'image kernel': (kernel, kernel_map.poses),
         'its sequences': (sequence_scores(kernel), kernel_map.poses),
@@ -113,18 +113,17 @@ def rows_of(mapped: Path, test: Path, settings: Sequence[str]) -> list[list[str]
     }
     places, rows = reference_trajectory(images).poses[:, 0], []
     for name, (scores, poses) in scored.items():
-        apart = np.abs(np.subtract.outer(places, poses[:, 0]))
-        found = [f'{recall(scores, apart, within):.2f}' for within in TOLERANCES]
+        distance = np.abs(np.subtract.outer(places, poses[:, 0]))
+        found = [f'{recall(scores, distance, within):.2f}' for within in TOLERANCES]
         rows.append([f'{mapped.name} → {test.name}', name, *found])
     return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all pairs and print the table."""
     parser = results.parser_of(__doc__)
     add = parser.add_argument
     add('data', type=Path, help='folder of the three traverses')
-    add('--set', action='append', default=[], metavar='NAME=VALUE', help='as of `kbr map build`')
+    add('--set', action='append', default=[], metavar='NAME=VALUE', help='as in `kbr map build`')
     options = parser.parse_args(arguments)
     threadpool_limits(1, 'blas')
     pairs = [(options.data / mapped, options.data / test) for mapped, test in GARDENS_POINT]

@@ -1,7 +1,7 @@
 """
-What all benchmarks share: how ratios are measured, and where the figures go.
+Functions of all benchmarks: timing, tables, and the results page `README.md`.
 
-Each benchmark replaces its own sections of `README.md` and leaves the others' alone.
+Each benchmark replaces only its own sections of the page.
 """
 
 import argparse
@@ -31,7 +31,7 @@ in one process. Other results are in [docs/results.md](../docs/results.md).
 
 
 def parser_of(about: str | None) -> argparse.ArgumentParser:
-    """Parser of the command line of a benchmark, which prints its docstring as help."""
+    """Return a parser that prints the docstring of a benchmark as help."""
     style = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=about, formatter_class=style)
 
@@ -42,14 +42,14 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Any, list[float]]:
     """
-    Time functions in turn, `rounds` times each, in seconds by name.
+    Time functions in alternation, `rounds` times each; return seconds by name.
 
-    Whatever else the machine does meets them all alike. Each is called once before. `clock`:
-    seconds; `time.thread_time` leaves out what other processes take.
+    Alternation exposes all functions to the same load of the machine. `clock` returns seconds;
+    `time.thread_time` excludes other processes.
     """
     times: dict[Any, list[float]] = {name: [] for name in functions}
     for function in functions.values():
-        function()  # caches and lazy imports are not what is compared
+        function()  # fill caches and finish lazy imports first
     gc.collect()
     names = list(functions)
     for index in range(rounds):
@@ -61,12 +61,11 @@ def interleaved(
 
 
 def median_ms(seconds: Sequence[float]) -> float:
-    """Median in milliseconds."""
     return 1e3 * float(np.median(seconds))
 
 
 def publish(text: str, section: str, path: Path = PAGE) -> None:
-    """Print what was measured, and replace its section of the page or add it."""
+    """Print the results, and replace or add their section of the page."""
     print(text)
     page = path.read_text(encoding='utf-8') if path.exists() else ''
     found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
@@ -81,13 +80,13 @@ def publish(text: str, section: str, path: Path = PAGE) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Lay out a table in Markdown; numbers get three significant digits."""
+    """Format a Markdown table; floats get three significant digits."""
     lines = [header, ['---'] * len(header), *([_shown(cell) for cell in row] for row in rows)]
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
 
 
 def machine() -> str:
-    """Say in one line what the figures were measured on."""
+    """Describe this machine and the library versions in one line."""
     known = Path('/proc/cpuinfo').read_text(encoding='utf-8')
     processor = known.partition('model name')[2].split('\n')[0].strip('\t :') or platform.machine()
     return (

@@ -1,9 +1,9 @@
 """
 Cost against the size of the map: python -m benchmarks.scale_bench.
 
-A tracking step (predict, update, estimate) on 1,000 and on 1,000,000 images, in turn; the memory
-and the opening of the large map in a separate process; and global starts.
-A million images take about 7 GB of disk while they are drawn and written.
+Measures tracking steps (predict, update, estimate) on maps of 1,000 and 1,000,000 images in
+alternation, memory and opening of the large map in a separate process, and global starts.
+A million images need about 7 GB of disk space temporarily.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Frame = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def open_map(folder: Path, images: int) -> tuple[KernelMap, Corridors]:
-    """Open a map of the folder; draw and save it where there is none."""
+    """Open a map of the folder; generate and save it first if there is none."""
     path = folder / f'map_{images}.h5'
     if not path.exists():
         synthetic_map(images, folder)[0].save(path)
@@ -40,13 +40,13 @@ def open_map(folder: Path, images: int) -> tuple[KernelMap, Corridors]:
 
 
 def frames_of(building: Corridors, steps: int, fraction: float) -> list[Frame]:
-    """Frames of a drive that begins at a fraction of the way, 0.4 m apart."""
+    """Return frames, 0.4 m apart, of a drive that starts at a fraction of the path."""
     start, rng = fraction * building.length, np.random.default_rng(0)
     return list(drive(building, start, 0.4 * steps, rng))[:steps]
 
 
-def follow(localizer: Any, frames: list[Frame]) -> np.ndarray:
-    """Take frames in; errors (m,) of the positions in metres."""
+def track(localizer: Any, frames: list[Frame]) -> np.ndarray:
+    """Process frames; return position errors (m,) in metres."""
     errors = []
     for pose, increment, descriptor in frames:
         localizer.predict(increment)
@@ -56,20 +56,20 @@ def follow(localizer: Any, frames: list[Frame]) -> np.ndarray:
 
 
 def stepper(kernel_map: KernelMap, frames: list[Frame]) -> Callable[[], None]:
-    """Make a function that takes in the next frame at each call, round and round."""
+    """Return a function that processes the next frame at each call, cyclically."""
     localizer, endless = make_localizer('kbr', kernel_map), cycle(range(len(frames)))
 
     def step() -> None:
         position = next(endless)
         if position == 0:
             localizer.initialize(frames[0][0], START)
-        follow(localizer, [frames[position]])
+        track(localizer, [frames[position]])
 
     return step
 
 
 def tracking(folder: Path) -> list[list[Any]]:
-    """Rows of the tracking step on two sizes of map, in turn, and of what the large one takes."""
+    """Return rows of tracking steps on both maps, and of memory and opening of the large one."""
     functions = {}
     for images in (SMALL, LARGE):
         kernel_map, building = open_map(folder, images)
@@ -86,15 +86,15 @@ def tracking(folder: Path) -> list[list[Any]]:
 
 
 def memory(folder: Path) -> list[list[Any]]:
-    """Open the large map, localize globally, track: seconds, and bytes beside mapped pages."""
+    """Open the large map, localize, track: return rows of time, anonymous memory and error."""
     frames = frames_of(Corridors(LARGE // 2 * SPACING), STEPS, 0.5)
     before, start = _anonymous_bytes(), time.perf_counter()
     kernel_map = KernelMap.load(folder / f'map_{LARGE}.h5')
     opened = time.perf_counter() - start
     localizer = make_localizer('kbr', kernel_map)
     localizer.initialize_globally()
-    error = float(np.median(follow(localizer, frames)[5:]))
-    # the sketches are mapped too, but a global start reads all of them: they count
+    error = float(np.median(track(localizer, frames)[5:]))
+    # add the memory-mapped sketches of the index, as a global start reads all of them
     resident = _anonymous_bytes() - before + kernel_map.search_index.codes.nbytes
     return [
         [f'opening {LARGE:,} images', opened, 's'],
@@ -104,22 +104,22 @@ def memory(folder: Path) -> list[list[Any]]:
 
 
 def relocalization(folder: Path, images: int, starts: int) -> list[list[Any]]:
-    """Rows of global starts on a large map, and of how soon a carried robot is found."""
+    """Return rows of global starts on a large map, and of steps until a carried robot is found."""
     kernel_map, building = open_map(folder, images)
     rng, localizer = np.random.default_rng(7), make_localizer('kbr', kernel_map)
     seconds, errors = [], []
-    for way in rng.uniform(5.0, building.length - 20.0, starts):
-        frames = list(drive(building, way, 4.0, rng))
+    for position in rng.uniform(5.0, building.length - 20.0, starts):
+        frames = list(drive(building, position, 4.0, rng))
         localizer.initialize_globally()
         start = time.perf_counter()
         localizer.update(frames[0][2])
         localizer.estimate()
         seconds.append(time.perf_counter() - start)
-        errors.append(follow(localizer, frames[1:])[-1])
+        errors.append(track(localizer, frames[1:])[-1])
     frames = frames_of(building, 10, 0.3)
     localizer.initialize(frames[0][0], START)
-    follow(localizer, frames)
-    lost = follow(localizer, frames_of(building, 40, 0.7)) > 0.5
+    track(localizer, frames)
+    lost = track(localizer, frames_of(building, 40, 0.7)) > 0.5
     return [
         [f'global start, {images:,} images', float(np.median(seconds)), 's'],
         ['global starts that are right after 4 m', float(np.mean(np.array(errors) < 0.5)), ''],
@@ -133,7 +133,7 @@ def _anonymous_bytes() -> int:
 
 
 def main() -> None:
-    """Measure everything, or the part that needs a process of its own; write a section."""
+    """Measure everything and write a section, or with `--memory` measure memory and print it."""
     parser = results.parser_of(__doc__)
     parser.add_argument('--memory', type=Path, metavar='FOLDER', help='only measure memory')
     folder = parser.parse_args().memory

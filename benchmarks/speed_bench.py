@@ -1,8 +1,8 @@
 """
-Speed of a frame and of a map's build: python -m benchmarks.speed_bench.
+Time per frame and time to build a map: python -m benchmarks.speed_bench.
 
-Everything runs on a rendered building of look-alike corridors, 640x480, map of 1000 images, while
-the filter tracks a drive.
+The filter tracks a drive through a rendered building with similar corridors, on a map of 1000
+images of 640x480 pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,11 +40,11 @@ status = '/proc/self/status'
 atexit.register(lambda: print([line for line in open(status) if line.startswith('VmHWM')][0]))
 main()
 """
-"""`kbr`, then its own peak memory: that of a child as its parent sees it includes the parent's."""
+"""Run `kbr` and print its peak memory; measured by the parent it would include the parent's."""
 
 
 def frame_times(kernel_map: KernelMap, frames: Sequence[Frame]) -> dict[str, list[float]]:
-    """Track a drive: seconds of every stage, and of whole frames with and without an update."""
+    """Track a drive; return seconds of each stage, and of frames with and without an update."""
     seconds: dict[str, list[float]] = {}
 
     def timed(stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -78,7 +78,7 @@ def frame_times(kernel_map: KernelMap, frames: Sequence[Frame]) -> dict[str, lis
 
 
 def build(training: Sequence[Path], path: Path, jobs: int) -> tuple[float, float]:
-    """Run `kbr map build` on the runs, nine times each: seconds, and peak megabytes."""
+    """Run `kbr map build` on each run nine times over; return seconds and peak megabytes."""
     runs = [str(run) for run in training] * 9
     command = [sys.executable, '-c', COMMAND, 'map', 'build', *runs]
     command += ['--out', str(path), '--jobs', str(jobs)]
@@ -88,7 +88,7 @@ def build(training: Sequence[Path], path: Path, jobs: int) -> tuple[float, float
 
 
 def measure_builds(training: Sequence[Path], path: Path) -> str:
-    """Build and open maps: the section of the page."""
+    """Build and open maps; return the section of the page."""
     (two, _), (one, peak) = (build(training, path, jobs) for jobs in (2, 1))
     images = len(KernelMap.load(path))
     opening = results.interleaved({'load': lambda: KernelMap.load(path)}, 5)['load']
@@ -108,7 +108,6 @@ def measure_builds(training: Sequence[Path], path: Path) -> str:
 
 
 def main() -> None:
-    """Measure, print and write the sections of the page."""
     with tempfile.TemporaryDirectory() as name:
         *training, walk = write_building(Path(name) / 'building', RUNS, BuildingConfig(seed=SEED))
         with open_workers(None):

@@ -1,15 +1,15 @@
 """
-A map of any size without images: corridors whose descriptors are drawn, not rendered.
+A map of any size without images: corridors with random descriptors.
 
-The way winds through a building, 5 m from row to row, and was driven once in each direction with
-an image every 0.2 m. Along it, every 1.2 m and for each direction, a scene is drawn: how often
-each word shows in each cell of the pyramid. An image mixes the two scenes about it, so that images
-of neighbouring poses share words and those of far ones share only what all images have in common.
-Half of a scene comes from 64 motifs that repeat all over the building: places look alike,
-but never equal. The noise is that of counts.
+The path winds through a building in rows 5 m apart, and was driven once in each direction with an
+image every 0.2 m. Every 1.2 m along it, for each direction, a random scene gives the frequency of
+each word in each cell of the pyramid. An image interpolates the two nearest scenes, so that images
+of neighbouring poses share words, while distant images share only what all images have in common.
+Half of a scene comes from 64 motifs that repeat throughout the building: places are similar, but
+never equal. Noise is added to the root counts.
 
-With the constants below the kernel is about 0.8 between two images of one pose, 0.7 half a metre
-away and 0.55 far away: what was measured on rendered runs of COLD's size.
+With the constants below the kernel is about 0.8 between two images of one pose, 0.7 at 0.5 m and
+0.55 far away, as measured on rendered runs of the size of COLD.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ VISION = VisionConfig(vocabulary_tree=False)
 SPACING = 0.2
 _ROW_DISTANCE, _SCENE_DISTANCE = 5.0, 1.2
 _TABLE = 1 << 22
-_BLOCK = 2048
+_IMAGES_PER_BLOCK = 2048
 
 
 class Corridors:
     """
-    The building: poses along the way, and what is seen there.
+    The building: poses along the path, and descriptors of images there.
 
-    `length`: metres of the way. The same seed gives the same building.
+    `length`: of the path, in metres. The same seed gives the same building.
     """
 
     def __init__(self, length: float, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Corridors:
         self._own = rng.integers(_TABLE, size=scenes)
 
     def poses(self, way: FloatArray, backward: bool, rng: np.random.Generator) -> FloatArray:
-        """Poses (m, 3) of a robot that does not quite keep to the middle, at metres (m,)."""
+        """Return jittered poses, (m, 3), at distances `way` (m,) along the path, in metres."""
         row, along = np.divmod(way, self.row + _ROW_DISTANCE)
         even = row % 2 == 0
         x = np.where(even, np.minimum(along, self.row), self.row - np.minimum(along, self.row))
@@ -68,7 +68,7 @@ class Corridors:
         return se2.compose(poses, jitter)
 
     def descriptors(self, way: FloatArray, backward: bool, rng: np.random.Generator) -> np.ndarray:
-        """Draw an image's root counts (m, size) at each of (m,) metres of the way."""
+        """Draw root counts (m, size) of images at distances `way` (m,) along the path."""
         position = way / _SCENE_DISTANCE
         scene = position.astype(np.int64)
         fraction = (position - scene).astype(np.float32)[:, np.newaxis]
@@ -84,7 +84,7 @@ class Corridors:
 
 
 def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, Corridors]:
-    """Draw a map; its descriptors lie in a file of the folder, not in memory."""
+    """Generate a map; its descriptors are stored in a memory-mapped file of the folder."""
     per_run = images // 2
     building = Corridors(per_run * SPACING, seed)
     rng = np.random.default_rng([seed, 1])
@@ -96,8 +96,8 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
     poses = []
     for run, places in enumerate((way, way[::-1])):
         poses.append(building.poses(places, bool(run), rng))
-        for start in range(0, per_run, _BLOCK):
-            part = places[start : start + _BLOCK]  # noqa: E203
+        for start in range(0, per_run, _IMAGES_PER_BLOCK):
+            part = places[start : start + _IMAGES_PER_BLOCK]  # noqa: E203
             at = run * per_run + start
             rows = descriptors[at : at + len(part)]  # noqa: E203
             rows[:] = building.descriptors(part, bool(run), rng)
@@ -108,7 +108,7 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
 def drive(
     building: Corridors, start: float, metres: float, rng: np.random.Generator, step: float = 0.4
 ) -> Iterator[tuple[FloatArray, FloatArray, np.ndarray]]:
-    """Go forward from a metre of the way on: true pose, noisy increment to it and an image."""
+    """Yield true pose, noisy increment to it and descriptor, from `start` along the path."""
     way = np.arange(start, start + metres, step)
     poses = building.poses(way, False, rng)
     images = building.descriptors(way, False, rng)

@@ -53,15 +53,15 @@ def test_a_drive_of_the_acceptance_set_is_scored(tmp_path, monkeypatch):
     train, test = (
         open_dataset(write_tiny_cold_run(tmp_path / run, frames=80)) for run in ('a', 'b')
     )
-    place.keep(lambda: ([train], {'run': test}))
+    place.cache(lambda: ([train], {'run': test}))
     case = cases.Case('group', 'choose', cases.MapOf('place', 60), 'run')
-    (row,) = acceptance.drive_all(case.map, [(0, case)], tmp_path, 'nearest', [0])
+    (row,) = acceptance.run_cases(case.map, [(0, case)], tmp_path, 'nearest', [0])
     assert row['right'] == 1.0 and row['found m'] == 0.0 and row['RMSE m'] < 0.5
-    assert '| group | 1 |' in acceptance.described([row])
+    assert '| group | 1 |' in acceptance.result_table([row])
     wrong = replace(case, kind='wrong', event='wrong pose', map=cases.MapOf('place'))
     drive = wrong.drive(place, wrong.map.of(place), 0)
     assert np.hypot(*(drive.start - drive.run.reference[0])[:2]) > 5.0
-    assert acceptance.driven(wrong, drive, wrong.map.of(place), 'nearest', 0)['right'] == 1.0
+    assert acceptance.run_case(wrong, drive, wrong.map.of(place), 'nearest', 0)['right'] == 1.0
 
 
 def test_the_table_of_small_traverses(tmp_path, capsys):
