@@ -61,7 +61,7 @@ def test_what_is_known_of_the_odometry_is_forgotten_as_the_way_goes_on():
     for _ in range(50):
         calibration.predict(np.array([2.0, 0.0, 0.0]), belief)
     calibration.sample_noise(belief, np.random.default_rng(0), learn=False)
-    prior = KNOWN.for_a_drive('learnt').covariance
+    prior = KNOWN.prior_for_drive('learnt').covariance
     np.testing.assert_allclose(calibration.covariance, before + 100.0 * 3e-5 * prior)
 
 
@@ -135,7 +135,7 @@ def test_what_was_learnt_before_a_break_is_unlearnt_where_it_holds_no_more():
     """Another load, another sensor, or the file of another robot: the opposite errors here."""
     sure = Calibration(-TRUE, 0.01 * Calibration.unknown().covariance)
     left = []
-    for learnt in (sure, sure.after_a_break()):
+    for learnt in (sure, sure.prior_after_restart()):
         calibration, rng = calibration_of(), np.random.default_rng(2)
         calibration.resume_from(learnt)
         belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)

@@ -107,19 +107,19 @@ def test_scaled_positions_have_motions_that_are_scaled():
 
 def test_another_drive_may_be_of_another_robot():
     known = Calibration(TRUE, 1e-10 * np.eye(SIZE))
-    another = known.for_a_drive('learnt')
+    another = known.prior_for_drive('learnt')
     others = np.random.default_rng(0).uniform(-LIMITS, LIMITS, (100_000, SIZE))
     # the map's robot or any other, as likely; the variance is that of any other
     np.testing.assert_allclose(another.values, 0.5 * (TRUE + others.mean(axis=0)), atol=2e-3)
     spread = np.sqrt(np.mean((others - another.values) ** 2, axis=0))
     np.testing.assert_allclose(another.deviations, spread, rtol=2e-2)
     for how, values in (('mapped', TRUE), ('off', np.zeros(SIZE))):
-        np.testing.assert_allclose(known.for_a_drive(how).values, values, atol=1e-5)
-        assert not known.for_a_drive(how).covariance.any()
+        np.testing.assert_allclose(known.prior_for_drive(how).values, values, atol=1e-5)
+        assert not known.prior_for_drive(how).covariance.any()
     # what exceeds the laws is how the kind is built
-    backwards = Calibration(TRUE + np.pi, 1e-8 * np.eye(SIZE)).for_a_drive('learnt')
+    backwards = Calibration(TRUE + np.pi, 1e-8 * np.eye(SIZE)).prior_for_drive('learnt')
     np.testing.assert_allclose(backwards.values, TRUE + np.pi - 0.5 * LIMITS, atol=1e-3)
-    nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).for_a_drive('learnt')
+    nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).prior_for_drive('learnt')
     np.testing.assert_allclose(nothing.values, np.zeros(SIZE), atol=1e-6)
     np.testing.assert_allclose(nothing.deviations, PRIOR_DEVIATIONS, rtol=1e-3)
 

@@ -81,7 +81,7 @@ class Calibration:
         """Return the prior: mean zero, with the standard deviations of ordinary robots."""
         return Calibration(np.zeros(SIZE), np.diag(PRIOR_DEVIATIONS**2))
 
-    def for_a_drive(self, how: str) -> Calibration:
+    def prior_for_drive(self, how: str) -> Calibration:
         """
         Return the prior of a drive.
 
@@ -99,7 +99,7 @@ class Calibration:
             return Calibration(values - halves, np.diag(PRIOR_DEVIATIONS**2 + halves**2))
         return Calibration(values * (how == 'mapped'), np.zeros((SIZE, SIZE)))
 
-    def after_a_break(self) -> Calibration:
+    def prior_after_restart(self) -> Calibration:
         """
         Return the prior for a robot that was switched off: the learnt errors, made uncertain.
 

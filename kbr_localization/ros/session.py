@@ -94,7 +94,7 @@ class Session(buffers.Worker):
         self._given: GivenPose | None = None
         self.answered = self.used = self.unused = 0
         self.last: Answer | None = None
-        self._learnt = saved.learnt.after_a_break() if saved and saved.learnt else None
+        self._learnt = saved.learnt.prior_after_restart() if saved and saved.learnt else None
         self.forget_belief()
 
     @property

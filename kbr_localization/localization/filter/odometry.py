@@ -45,7 +45,7 @@ class OdometryModel:
 
     def __init__(self, kernel_map: KernelMap, config: KbrConfig) -> None:
         self._motion_noise, self._config = kernel_map.motion_noise, config
-        first = kernel_map.calibration.for_a_drive(config.odometry_calibration)
+        first = kernel_map.calibration.prior_for_drive(config.odometry_calibration)
         self.expected, self._prior = first.values, first.covariance
         self.learnt: Calibration | None = None
         self.start()

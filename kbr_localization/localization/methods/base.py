@@ -86,7 +86,7 @@ class MapLocalizer(Localizer):
         self.rng = rng or np.random.default_rng(0)
         distance, angle = (getattr(self.config, f'update_min_{x}', 0.0) for x in 'da')
         self.gate = UpdateGate(distance, angle)  # with zeros every image counts
-        self._errors = kernel_map.calibration.for_a_drive('mapped').values
+        self._errors = kernel_map.calibration.prior_for_drive('mapped').values
         self.diagnostics = {'updates': 0.0}
         self._updated = False
 
