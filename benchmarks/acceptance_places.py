@@ -55,7 +55,7 @@ FOREIGN_RUNS = {
 """Runs of photographs that are localized on the map of the corridors, with their spacing."""
 BLACK = 'black.npy'
 MapAndTests = tuple[Sequence[Dataset], Mapping[str, Dataset]]
-"""Runs of which the map is built, and test runs by name."""
+"""Runs to build the map from, and test runs by name."""
 Source = Callable[[], MapAndTests]
 
 
@@ -144,7 +144,7 @@ class Place:
         (self.folder / 'done').touch()
 
     def cache_run(self, name: str, run: Dataset) -> None:
-        """Describe a run unless it is cached; resize foreign images to those of the map."""
+        """Describe a run unless it is cached; resize foreign images to the size of map images."""
         path = self.folder / f'{name}.npz'
         if not path.exists():
             kernel_map = KernelMap.load(self.folder / 'map.h5')
@@ -225,7 +225,7 @@ def _office(seed: int) -> MapAndTests:
 
 
 def cache_night(cache: Path, seed: int) -> None:
-    """Describe the night run of a building by its own describer and those of three others."""
+    """Describe the night run of a building by the describers of this and three others."""
     places = [Place(cache / f'office {other}') for other in (seed, *other_offices(seed))]
     name = f'night {seed}'
     missing = [place for place in places if not (place.folder / f'{name}.npz').exists()]

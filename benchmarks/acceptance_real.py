@@ -31,7 +31,7 @@ HALF_WIDTH_M, WALL_M, JOIN_M = 1.1, 2.0, 0.5
 MAPPED_S = 1100.0
 """Mapped part of the corridor drive: the first half is rendered cloudy, the second sunny."""
 MapAndTests = tuple[list[SyntheticRun], dict[str, SyntheticRun]]
-"""Runs of which the map is built, and test runs by name."""
+"""Runs to build the map from, and test runs by name."""
 
 
 @dataclass(frozen=True)

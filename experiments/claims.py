@@ -93,7 +93,7 @@ def below(text: str, lower: Mapping[str, Any] | Any, upper: Mapping[str, Any] | 
 
 
 def within(text: str, one: Mapping[str, Any], other: Mapping[str, Any], margin: float) -> Claim:
-    """Test whether the means differ by less than `margin`, as a fraction of that of `other`."""
+    """Test whether the means differ by less than a fraction `margin` of the mean of `other`."""
     differences = {}
     for setting in one:
         first, second = np.asarray(one[setting]), np.asarray(other[setting])

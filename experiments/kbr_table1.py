@@ -120,7 +120,7 @@ def trial(
 
 
 def judge(records: Records, size: Size) -> common.Outcome:
-    """Compare errors with those of the paper."""
+    """Compare errors with the paper's."""
     rows, texts, claims = [], [], []
     for variance, paper in PAPER.items():
         if not records.at(variance=variance):

@@ -114,7 +114,7 @@ def errors_of_run(
     weight of the supervision is chosen on the validation run.
     """
     x, y, small_y = training
-    # the delta of the squared rule corresponds to the square of that of the thresholded rule
+    # delta of the squared rule corresponds to delta squared of the thresholded rule
     filters = {
         'KBR': make_filter(x, y, 'squared', DELTA**2, None),
         'pKBR': make_filter(x, y, 'thresholded', DELTA, None),

@@ -36,7 +36,7 @@ GRID = {
     'epsilon': (1e-4, 1e-3, 1e-2),
     'delta': (1e-6, 1e-4, 1e-2),
 }
-"""δ is that of the squared rule, the square of that of the thresholded rule."""
+"""δ of the squared rule; it corresponds to δ² of the thresholded rule."""
 METHODS = ('hybrid', 'fKBF')
 TUNING_RUNS = 2
 

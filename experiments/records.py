@@ -96,7 +96,7 @@ def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
 
 
 def stored(path: Path, tasks: Sequence[Task]) -> Records:
-    """Read the records of those of the tasks that a file contains."""
+    """Read the records of the tasks that are in a file."""
     values = _read(path)
     return Records({task: values[task.key] for task in tasks if task.key in values})
 

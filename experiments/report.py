@@ -22,7 +22,7 @@ def completed(records: Records, tasks: Sequence[Task]) -> str:
 
 
 def write_page(out: Path) -> None:
-    """Replace the table in README.md by that of all stored results."""
+    """Replace the table in README.md by a table of all stored results."""
     readme = out / 'README.md'
     text = readme.read_text(encoding='utf-8') if readme.exists() else f'{START}\n{END}\n'
     head, _, rest = text.partition(START)

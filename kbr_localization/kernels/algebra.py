@@ -63,7 +63,7 @@ class Kernel:
         return own | {f'{n}__{k}': v for n, part in parts for k, v in part.get_params().items()}
 
     def set_params(self, **values: Any) -> Kernel:
-        """Set arguments, those of an inner kernel as `kernel__name`; returns self."""
+        """Set arguments; arguments of an inner kernel are named `kernel__name`. Returns self."""
         own = self.get_params(deep=False)
         for name, value in values.items():
             head, _, inner = name.partition('__')

@@ -64,7 +64,7 @@ class AdditiveNoiseModel:
         """
         Return the kernel mean of x' if x has the kernel mean `prior`, by the model-based sum rule.
 
-        `kernel`: on the images, that of the prior when None. A prior with noise, which f would
+        `kernel`: on the images, the prior kernel when None. A prior with noise, which f would
         distort, needs `MonteCarloModel(model.sample)`. Source: [MbKSR] eq. 21.
         """
         if not isinstance(prior, KernelMean):
@@ -167,7 +167,7 @@ class NonparametricModel:
         """
         Evaluate the pushed belief at z (m, d): [KBR] eq. 17 without the left regularised inverse.
 
-        With a control, the columns of the training x are those of the state, then of the control,
+        With a control, the columns of the training x hold the state and then the control,
         for a kernel such as `k.on(0, 1) * k_u.on(2)` ([MbKSR] section 6.3).
         """
         require_same_space('belief', belief, self.kernel_y, self.y)
@@ -248,7 +248,7 @@ class KernelBayesRule:
         `prior`: a kernel mean, or its values (n,) at the training states X_i, such as those of a
         model-based prior ([MbKSR] section 4.3). `observation`: a point, or a kernel mean of y for
         the average posterior int q(x | y) p(y) dy. With `supervision` the update is kRegBayes, a
-        thresholded rule; its delta is the square root of that of the squared rule.
+        thresholded rule, with the square root of the delta of a squared rule.
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:

@@ -85,7 +85,7 @@ def squared_bayes_rule(
 
     Solved in the root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, which
     does not square the condition number; for G = Gamma Gamma^T as
-    w = L Gamma (S^2 + delta I)^-1 Gamma^T L k, S = Gamma^T L Gamma. `delta` is that of
+    w = L Gamma (S^2 + delta I)^-1 Gamma^T L k, S = Gamma^T L Gamma. `delta` is used in
     C_WW^2 + delta I and corresponds to the square of the delta of the thresholded rule. The delta
     of [KBR] Fig. 1 is n^2 times this value, because its mu is n times larger.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13, "KBR".
@@ -100,7 +100,7 @@ def thresholded_bayes_rule(
     pKBR: w_S = (G_SS + delta diag(1 / mu_S))^-1 k_S on S = {mu > 0}, 0 elsewhere.
 
     Solved as w = D (D G D + delta I)^-1 D k with D = diag(sqrt(max(mu, 0))), which is symmetric
-    and well conditioned for arbitrarily small weights. `delta` is that of C_WW + delta I, without
+    and well conditioned for arbitrarily small weights. `delta` is used in C_WW + delta I, without
     n: for mu = 1/n it is the epsilon of the conditional mean. It corresponds to the square root of
     the delta of the squared rule.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".

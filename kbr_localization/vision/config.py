@@ -28,7 +28,7 @@ class VisionConfig(Config):
         True, 'scale images up whose longer side has fewer pixels, except for learned_pyramid'
     )
     any_scale: bool = parameter(
-        False, 'accept images that differ in size from those of the map if the aspect ratio agrees'
+        False, 'accept images of another size than the map images if the aspect ratio is the same'
     )
     illumination: str = parameter(
         'clahe', 'local contrast equalisation before description', choices=('none', 'clahe')

@@ -140,6 +140,6 @@ def missing_cameras(describer: Describer, descriptor: Descriptors) -> int:
 
 
 def camera_states(state: State) -> dict[str, State]:
-    """Return the describer state of each camera by name, from that of a MultiCameraDescriber."""
+    """Split the state of a MultiCameraDescriber into the states of its cameras, by name."""
     names = state['cameras'].split(',')
     return {name: state[f'camera{index}'] for index, name in enumerate(names)}

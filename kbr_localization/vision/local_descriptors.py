@@ -18,7 +18,7 @@ import skimage.feature
 
 Image = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
-MAX_PATCHES = 1_000_000  # descriptors of so many patches take half a gigabyte
+MAX_PATCHES = 1_000_000  # whose descriptors take half a gigabyte
 _CELLS = 4  # along each side of a patch
 _GRADIENTS = ((0, 1), (1, 1), (1, 0), (1, -1))  # rows, columns; followed by their opposites
 

@@ -141,7 +141,7 @@ class Preparation:
     """
     Prepare all images of one camera in the same way.
 
-    `image_shape`: (height, width) of the images of the camera. `shape`: that of prepared images.
+    `image_shape`: (height, width) of the camera images. `shape`: (height, width) when prepared.
     Map and query images must have the same size in pixels, since another size usually means
     another camera or crop; with `any_scale` only the aspect ratio must agree. `wraps`: the first
     and last columns of a prepared image are neighbours, as in a panorama.

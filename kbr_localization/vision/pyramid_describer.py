@@ -81,7 +81,7 @@ class PyramidDescriber(CameraDescriber):
             raise VisionError('word_weights: expected positive numbers; build the map again')
         self.size = spatial_pyramid.CELLS * config.words
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape)
-        # store roots in steps of 1/8, or in larger steps if a cell has so many patches
+        # store roots in steps of 1/8, or in larger steps so that all fit in a byte
         self._scale = min(8.0, 255.0 / np.sqrt(np.bincount(self._cells).max()))
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:

@@ -48,7 +48,7 @@ class PyramidComparer:
         sum_i min(s_i, t_i) = (sum_i s_i + sum_i t_i - sum_i |s_i - t_i|) / 2,
 
     and processors have an instruction for the last sum over bytes. The excess of a half's root
-    over 255 has a column of its own: min(s, t) is the sum of the minimum of s and t, both clipped
+    over 255 has a separate column: min(s, t) is the sum of the minimum of s and t, both clipped
     to 255, and the minimum of their excesses. An image without words has kernel 0 with any image.
     """
 
