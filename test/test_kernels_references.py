@@ -310,6 +310,13 @@ def test_off_the_map_the_weights_are_those_of_the_plain_formula(seed, delta):
     np.testing.assert_allclose(found, plain, rtol=1e-6, atol=1e-8 * np.abs(plain).max())
 
 
+def test_supervision_needs_a_prior_with_mass_near_the_sample():
+    p = Problem()
+    far = k.KernelMean(NARROW, p.prior.points + 100.0, p.gamma)
+    with pytest.raises(k.NoMassError, match='the prior has no mass near the sample'):
+        p.rule('pKBR').posterior(far, p.y[0], k.Supervision(p.y[:1], p.x[:1], 1.0))
+
+
 @pytest.mark.parametrize('method', ['pKBR', 'KBR'])
 @pytest.mark.parametrize('weight', [0.3, 1e4])
 @pytest.mark.parametrize('laws', [False, True])

@@ -14,7 +14,13 @@ from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_count, as_floats, as_positive, FloatArray
+from kbr_localization.kernels.checks import (
+    as_count,
+    as_floats,
+    as_positive,
+    FloatArray,
+    NoMassError,
+)
 from kbr_localization.kernels.kernel_mean import (
     Embedding,
     KernelMean,
@@ -295,6 +301,11 @@ class KernelBayesRule:
         added = as_floats('observations', supervision.observations, len(targets), ...)
         # the thresholded rule uses only points of positive prior weight
         active = np.flatnonzero(mu > 0)
+        if not active.size:
+            raise NoMassError(
+                'mu: expected a positive weight: the prior has no mass near the sample; raise '
+                'epsilon or widen the kernel'
+            )
         kept = np.concatenate([self.y[active], added])
         gram, k_y = self.kernel_y.gram(kept), self._k_y(observation, kept)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
