@@ -35,8 +35,9 @@ class Tracker:
         self.used = 0
         self.last_error = ''
         self._odometry: FloatArray | None = None
-        self._blind = self._doubtful = False
-        self._inside = 1.0
+        self._blind = False  # the last image was unusable
+        self._doubtful = False  # since then the pose may have left `localized_radius`
+        self._inside = 1.0  # probability of this radius at the last usable image
 
     def initialize(
         self, pose: FloatArray, covariance: FloatArray, odometry: FloatArray | None = None
@@ -88,7 +89,7 @@ class Tracker:
         return self._estimate()
 
     def _estimate(self) -> PoseEstimate:
-        """Return the estimate, uncertain once odometry alone may have left `localized_radius`."""
+        """Return the estimate: uncertain once odometry alone may have left `localized_radius`."""
         estimate, config = self.localizer.estimate(), self.kernel_map.filter_config
         variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
         # probability of an error within the radius under this variance of x and of y

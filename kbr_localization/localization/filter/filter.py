@@ -159,7 +159,7 @@ class KernelBayesLocalizer(Localizer):
             if self.hypotheses is not None:
                 self.odometry.sample_noise(self.hypotheses.points, self.rng, learn=False)
             return
-        # Compare the image with the map: with all of it, or with candidates of its index.
+        # Compare the image with the map; with a large one, only near the points and by its index.
         nearby = None
         if self.kernel_map.is_large and self.hypotheses is not None:
             nearby = self.model.in_reach(self.hypotheses.points.poses)
