@@ -309,7 +309,6 @@ SKEW = GRAM + np.triu(np.full((9, 9), 0.1), 1)
         (lambda: k.GaussianKernel([[1.0, 2.0], [2.0, 1.0]]), 'covariance: .* got -1'),
         (lambda: k.MaternKernel(1.0, 41.0), 'smoothness: expected at most 40'),
         (lambda: -1.0 * K, 'factor: expected a finite number > 0, got -1'),
-        (lambda: K.set_params(width=2.0), 'width: expected one of covariance, normalised'),
         (lambda: K.on(3).gram(X), r'x: expected coordinates \(3,\)'),
         (lambda: K.gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
         (lambda: TURN.gram(2.0 * np.eye(3)[None]), 'x: expected rotation matrices, got'),

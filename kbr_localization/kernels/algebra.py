@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import copy
 from functools import reduce
-import inspect
 from typing import Any, ClassVar
 
 from kbr_localization.errors import KernelError
@@ -54,27 +52,6 @@ class Kernel:
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel on these coordinates of the points."""
         return ColumnsKernel(self, columns)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor arguments by name, as in scikit-learn."""
-        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
-        own = {name: getattr(self, name) for name in names}
-        parts = [(name, part) for name, part in own.items() if deep and isinstance(part, Kernel)]
-        return own | {f'{n}__{k}': v for n, part in parts for k, v in part.get_params().items()}
-
-    def set_params(self, **values: Any) -> Kernel:
-        """Set arguments; arguments of an inner kernel are named `kernel__name`. Returns self."""
-        own = self.get_params(deep=False)
-        for name, value in values.items():
-            head, _, inner = name.partition('__')
-            if head not in own:
-                raise KernelError(f'{head}: expected one of {", ".join(own)} of {self!r}')
-            own[head] = own[head].set_params(**{inner: value}) if inner else value
-        vars(self).update(vars(type(self)(**own)))
-        return self
-
-    def __sklearn_clone__(self) -> Kernel:
-        return copy.deepcopy(self)
 
     def __add__(self, other: Kernel) -> SumKernel:
         return SumKernel((self, other))

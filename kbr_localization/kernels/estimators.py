@@ -4,10 +4,10 @@ Regressors for scikit-learn: conditional means, Bayes' rule and filters.
 As usual in scikit-learn, X is observed and y is predicted: X corresponds to the observation `y` of
 the other modules, and y to their state `x`. Only this module needs scikit-learn (1.6 or later).
 
-`kernel` on X and `target_kernel` on y are one of: a Kernel, whose parameters are searched as
-`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), such as
-sklearn.metrics.pairwise.laplacian_kernel; None or 'rbf' for the Gaussian kernel of `width` or
-`target_width` times the median distance.
+`kernel` on X and `target_kernel` on y are one of: a Kernel; a function of points (n, d), (m, d)
+that returns the matrix (n, m), such as sklearn.metrics.pairwise.laplacian_kernel; None or 'rbf'
+for the Gaussian kernel of `width` or `target_width` times the median distance. Search over widths
+or over kernels: `{'kernel': [GaussianKernel(s) for s in (0.1, 1.0)]}`.
 """
 
 from __future__ import annotations

@@ -186,11 +186,6 @@ class GaussianKernel(RadialKernel):
     def __init__(self, covariance: ArrayLike | Covariance, normalised: bool = True) -> None:
         super().__init__(covariance, normalised, 'covariance')
 
-    @property
-    def covariance(self) -> Covariance:
-        """R; scikit-learn needs it under the name of the constructor argument."""
-        return self.scale
-
     def _profile(self, s: FloatArray, dimension: int) -> FloatArray:
         np.multiply(s, -0.5, out=s)
         return np.exp(s, out=s)
