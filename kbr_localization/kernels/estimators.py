@@ -4,22 +4,20 @@ Regressors for scikit-learn: conditional means, Bayes' rule and filters.
 As usual in scikit-learn, X is observed and y is predicted: X corresponds to the observation `y` of
 the other modules, and y to their state `x`. Only this module needs scikit-learn (1.6 or later).
 
-`kernel` on X and `target_kernel` on y are one of: a Kernel; a function of points (n, d), (m, d)
-that returns the matrix (n, m), such as sklearn.metrics.pairwise.laplacian_kernel; None or 'rbf'
-for the Gaussian kernel of `width` or `target_width` times the median distance. Search over widths
-or over kernels: `{'kernel': [GaussianKernel(s) for s in (0.1, 1.0)]}`.
+`kernel` on X and `target_kernel` on y are a Kernel, or None for the Gaussian kernel of `width` or
+`target_width` times the median distance. Search over widths or over kernels:
+`{'kernel': [GaussianKernel(s) for s in (0.1, 1.0)]}`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
-from kbr_localization.kernels.checks import as_floats, FloatArray
+from kbr_localization.kernels.checks import FloatArray
 from kbr_localization.kernels.filters import KernelBayesFilter, KernelBayesSmoother
 from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel
 from kbr_localization.kernels.kernel_mean import KernelMean
@@ -36,31 +34,15 @@ except ImportError as error:
     ) from error
 
 
-KernelArgument = Kernel | Callable[[FloatArray, FloatArray], Any] | str | None
-
-
-class FunctionKernel(Kernel):
-    """Kernel given by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
-
-    def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
-        self.function = function
-
-    def _matrix(self, x: FloatArray, z: FloatArray) -> FloatArray:
-        return as_floats('kernel(x, z)', self.function(x, z), len(x), len(z))
-
-    def _diagonal(self, x: FloatArray) -> FloatArray:
-        return np.concatenate([self._matrix(row, row)[0] for row in x[:, np.newaxis]])
+KernelArgument = Kernel | str | None
 
 
 def _make_kernel(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
-    if callable(kernel):
-        return FunctionKernel(kernel)
-    if kernel not in (None, 'rbf'):
+    if kernel is not None:
         raise KernelError(
-            "kernel: expected a Kernel, a function, 'rbf', None or in some estimators "
-            f"'precomputed', got {kernel!r}"
+            f"kernel: expected a Kernel, None or in some estimators 'precomputed', got {kernel!r}"
         )
     if np.all(points == points[:1]):
         return GaussianKernel(width**2, normalised=False)
