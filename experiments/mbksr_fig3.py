@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-import functools
 from typing import Any
 
 from experiments import common
@@ -17,10 +16,10 @@ from experiments.claims import Claim, claim, within
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
-    Embedding,
     GaussianKernel,
     GaussianNoise,
     KernelMean,
+    MixtureNoise,
     ModelKernelMean,
     NonparametricModel,
 )
@@ -66,14 +65,11 @@ class Mixture:
         noise = rng.standard_normal((size, DIMENSION, 1))
         return self.means[chosen] + (roots @ noise)[:, :, 0]
 
-    def embedding(self) -> Embedding:
+    def embedding(self) -> ModelKernelMean:
         """Return the kernel mean in closed form."""
-        components = zip(self.means, self.weights, self.covariances, strict=True)
-        parts: list[Embedding] = [
-            ModelKernelMean(KERNEL, mean[np.newaxis], weight[np.newaxis], GaussianNoise(cov))
-            for mean, weight, cov in components
-        ]
-        return functools.reduce(Embedding.__add__, parts)
+        components = [GaussianNoise(covariance) for covariance in self.covariances]
+        noise = MixtureNoise(self.weights, components, self.means)
+        return ModelKernelMean(KERNEL, np.zeros((1, DIMENSION)), [1.0], noise)
 
 
 def linear_model(matrix: Any, covariance: Any) -> AdditiveNoiseModel:

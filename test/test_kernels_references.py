@@ -160,25 +160,24 @@ def gaussian_mixture(p):
     """<m_P, m_P> of a mixture is a double sum of normal densities."""
     covariances, pi = [0.3 * np.eye(2), np.diag([0.5, 0.1])], np.array([0.4, 0.6])
     noises = [k.GaussianNoise(c) for c in covariances]
-    first, second = (k.ModelKernelMean(GAUSSIAN, p.z[[i]], pi[[i]], noises[i]) for i in range(2))
-    mixture, noise = first + second, k.MixtureNoise(pi, noises, p.z[:2])
-    same = k.ModelKernelMean(GAUSSIAN, np.zeros((1, 2)), [1.0], noise)
+    parts = [k.ModelKernelMean(GAUSSIAN, p.z[[i]], pi[[i]], noises[i]) for i in range(2)]
+    noise = k.MixtureNoise(pi, noises, p.z[:2])
+    mixture = k.ModelKernelMean(GAUSSIAN, np.zeros((1, 2)), [1.0], noise)
     plain = 0.0
     for i, j in itertools.product(range(2), repeat=2):
         law = scipy.stats.multivariate_normal(
             p.z[j], 0.4 * np.eye(2) + covariances[i] + covariances[j]
         )
         plain += pi[i] * pi[j] * law.pdf(p.z[i])
-    values = [mixture.inner(mixture), same.inner(mixture), *same(p.z)]
-    return values, [plain, plain, *mixture(p.z)]
+    return [mixture.inner(mixture), *mixture(p.z)], [plain, *sum(part(p.z) for part in parts)]
 
 
 def inner_products(p):
     other = k.KernelMean(NARROW, p.x, p.mu)
     weights, points = np.append(p.gamma, -p.mu), np.concatenate([p.prior.points, p.x])
     apart = weights @ NARROW.gram(points) @ weights
-    found = [p.prior.inner(other), p.prior.mmd(other) ** 2, (p.prior - other).norm() ** 2]
-    return found, [p.gamma @ p.cross.T @ p.mu, apart, apart]
+    found = [p.prior.inner(other), p.prior.mmd(other) ** 2]
+    return found, [p.gamma @ p.cross.T @ p.mu, apart]
 
 
 def scores(p):

@@ -32,8 +32,7 @@ class Embedding:
     """
     An element m of the RKHS of `kernel`: a sum over `terms` of sum_i w_i E[k(., x_i + e)].
 
-    A term is points x (n, d), weights w (n,) and the noise e about the points, if any. `m1 + m2`,
-    `m1 - m2` and `c * m` are embeddings for any real c.
+    A term is points x (n, d), weights w (n,) and the noise e about the points, if any.
     """
 
     def __init__(self, kernel: Kernel, terms: Sequence[Term]) -> None:
@@ -46,16 +45,6 @@ class Embedding:
             sum(_smoothed(self.kernel, e).cross_gram(queries, x) @ w for x, w, e in self.terms)
         )
 
-    def __add__(self, other: Embedding) -> Embedding:
-        require_same_space('other', other, self.kernel, self.terms[0][0])
-        return Embedding(self.kernel, (*self.terms, *other.terms))
-
-    def __sub__(self, other: Embedding) -> Embedding:
-        return self + -1.0 * other
-
-    def __rmul__(self, factor: float) -> Embedding:
-        return Embedding(self.kernel, [(x, float(factor) * w, e) for x, w, e in self.terms])
-
     def inner(self, other: Embedding) -> float:
         """Return the inner product <m, m'> in the RKHS; exact, also between noisy points."""
         require_same_space('other', other, self.kernel, self.terms[0][0])
@@ -66,10 +55,6 @@ class Embedding:
                 mean = _smoothed(_smoothed(self.kernel, e), r)
                 total += float(w @ mean.cross_gram(x, z) @ v)
         return total
-
-    def norm(self) -> float:
-        """Return the RKHS norm of m."""
-        return float(np.sqrt(max(self.inner(self), 0.0)))
 
     def mmd(self, other: Embedding) -> float:
         """Return the maximum mean discrepancy |m - m'| in the RKHS."""
