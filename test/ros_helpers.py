@@ -112,7 +112,8 @@ class RosWorld:
         self.node.destroy_node()
         rclpy.try_shutdown(context=self.context)
         # a lifecycle node of the test keeps its services until it is collected, and who gets the
-        # domain next would call those of the dead
+        # domain next would call those of the dead; the executor's tasks refer to it
+        del self.executor
         gc.collect()
 
 

@@ -26,9 +26,9 @@ def tf_world(ros, tf2, tiny_world):
         static = ros.node.create_publisher(TFMessage, '/tf_static', LATCHED)
 
         def start(self, **values):
-            node = node_at_hand(ros, map_file=tiny_world.map_file, **values)
-            self.node = nodes.enter_context(node)
+            node = nodes.enter_context(node_at_hand(ros, map_file=tiny_world.map_file, **values))
             self.robot.wait_for_listeners()
+            return node
 
         def send(self, publisher, parent, child, seconds, pose):
             """Send a transform of a pose (3,)."""
@@ -74,7 +74,7 @@ def tf_world(ros, tf2, tiny_world):
 
 def test_it_leads_from_the_map_to_every_odometry_while_there_is_a_belief(ros, tf_world):
     never = {'initialize_globally': False, 'always_reset_initial_pose': True}
-    tf_world.start(transform_tolerance=0.5, **never)
+    node = tf_world.start(transform_tolerance=0.5, **never)
     robot = tf_world.robot
     robot.drive(0.0, 1.0)
     ros.spin(0.3)
@@ -92,8 +92,8 @@ def test_it_leads_from_the_map_to_every_odometry_while_there_is_a_belief(ros, tf
     tf_world.until_heard(18.5)
     robot.drive(9.05, 10.0)
     tf_world.until_heard(10.5)
-    tf_world.node.trigger_deactivate()
-    tf_world.node.trigger_activate()
+    node.trigger_deactivate()
+    node.trigger_activate()
     ros.spin(0.3)
     tf_world.messages.clear()
     robot.drive(10.05, 11.0)
