@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 import math
+import shutil
 import sys
 import time
 from typing import Any
@@ -45,36 +46,24 @@ def report_to(show: Progress | None) -> Iterator[None]:
 
 @contextmanager
 def terminal_progress() -> Iterator[None]:
-    """Show progress on stderr: bars on a terminal, else a line every 10 s and at the end."""
-    if not sys.stderr.isatty():
-        last = -math.inf
+    """Show progress on stderr: on a terminal a line that changes, else one every 10 s."""
+    on_terminal, shown, is_open = sys.stderr.isatty(), -math.inf, False
 
-        def show_lines(what: str, done: int, total: int) -> None:
-            nonlocal last
-            if done >= total or time.monotonic() - last > 10.0:
-                last = time.monotonic()
-                print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal shown, is_open
+        now, ended = time.monotonic(), done >= total
+        if not ended and now - shown < (0.2 if on_terminal else 10.0):
+            return
+        text, is_open = f'{printable(what)}: {done} of {total}', on_terminal and not ended
+        shown = -math.inf if on_terminal and ended else now  # the next work is shown at once
+        if on_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            text = f'\r{text[-width:]}\033[K'  # erases what is left of a longer line
+        print(text, end='' if is_open else '\n', file=sys.stderr, flush=True)
 
-        with report_to(show_lines):
+    try:
+        with report_to(show):
             yield
-        return
-    # importing rich takes 0.25 s, which a log does not need
-    from rich import progress  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
-    from rich.markup import escape  # noqa: PLC0415
-
-    columns = (
-        *progress.Progress.get_default_columns(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, progress.TaskID] = {}
-
-        def show_bars(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(escape(printable(what)))
-            bars.update(tasks[what], completed=done, total=total)
-
-        with report_to(show_bars):
-            yield
+    finally:
+        if is_open:
+            print(file=sys.stderr)

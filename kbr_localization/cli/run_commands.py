@@ -408,7 +408,8 @@ def play(
     )
     dataset = reader.open_run(run)
     with terminal_progress():
-        console.note(player.play(dataset, config))
+        played = player.play(dataset, config)
+    console.note(played)
 
 
 def demo(
