@@ -108,6 +108,6 @@ def test_each_node_has_a_file_and_nav2s_name_for_it_is_known(monkeypatch, tmp_pa
     monkeypatch.setenv('ROS_HOME', str(tmp_path))
     files = {pose_file(NodeConfig(), name) for name in ('/a/localization', '/b/localization')}
     assert len(files) == 2 and all(tmp_path in file.parents for file in files)
-    nav2 = NodeConfig(saved_pose_filepath=f'{tmp_path}/pose.yaml')
-    assert pose_file(nav2, '/a') == tmp_path / 'pose.yaml.json'
+    nav2 = NodeConfig(saved_pose_filepath=f'{tmp_path}/pose.json')
+    assert pose_file(nav2, '/a') == tmp_path / 'pose.json.json'
     assert pose_file(replace(nav2, pose_file=f'{tmp_path}/p'), '/a') == tmp_path / 'p'

@@ -63,7 +63,7 @@ def pose_file(config: NodeConfig, node_name: str) -> Path:
         return expanded(config.pose_file)
     if config.saved_pose_filepath:
         # nav2_amcl writes a file of another format under that name
-        return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
+        return expanded(f'{config.saved_pose_filepath}.json')
     ros_home = Path(os.environ.get('ROS_HOME') or Path.home() / '.ros')
     return ros_home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
 
