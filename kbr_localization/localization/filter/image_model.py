@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import cg
 from scipy.spatial import cKDTree
 
 Single = NDArray[np.float32]
@@ -280,18 +281,19 @@ class ImageModel:
         ridge = self._ridge * len(part) / size
         search, k_y = PoseSearch(self.kernel, self._search.z[part]), np.ones((len(part), 2))
         i, j, values = search.pairs(search.z, self.kernel)
-        gram = csr_array((values, (i, j)), shape=(len(part), len(part)))
+        values += np.float32(ridge) * (i == j)
+        system = csr_array((values, (i, j)), shape=(len(part), len(part)))
         k_y[:, 0] = self.image_kernel(seen.values_at(part), seen.best)
         if self.config.finite_delta:
             i, j, values = search.pairs(points, kernel)
             prior = np.bincount(i, values * weights[j], len(part))[:, np.newaxis]
-            mu = np.maximum(_solved(gram, ridge, prior.astype(np.float64))[:, 0], 0.0)
+            mu = np.maximum(_solved(system, prior.astype(np.float64))[:, 0], 0.0)
             gram_y = self.image_kernel(self.centring.gram(part, part), 1.0)
             f = observation_weights(0.5 * (gram_y + gram_y.T), mu, k_y[:, 0], self.config.delta)
             # delta f is k_Y for an infinite delta; r is relative to the mean of k_Y over the map
             if f.sum() > 0.0:
                 k_y[:, 0] = f * (k_y[:, 0].sum() / f.sum())
-        return search, _solved(gram, ridge, k_y).T.astype(np.float32)
+        return search, _solved(system, k_y).T.astype(np.float32)
 
     def _measure(self) -> None:
         """
@@ -321,17 +323,10 @@ def _place_weights(crowds: FloatArray) -> FloatArray:
     return np.asarray(1.0 / crowds / (1.0 / crowds).sum())
 
 
-def _solved(gram: csr_array, ridge: float, right: FloatArray) -> FloatArray:
-    """Solve (gram + ridge I) x = right (k, p) for each column, by conjugate gradients."""
-    x, residual, direction = np.zeros_like(right), right, right
-    squared = first = np.sum(right**2, axis=0)
-    while np.any(squared > 1e-8 * first):
-        image = gram @ direction + ridge * direction
-        step = squared / np.maximum(np.sum(direction * image, axis=0), 1e-300)
-        x, residual = x + step * direction, residual - step * image
-        before, squared = squared, np.sum(residual**2, axis=0)
-        direction = residual + squared / np.maximum(before, 1e-300) * direction
-    return x
+def _solved(system: csr_array, right: FloatArray) -> FloatArray:
+    """Solve system x = right (k, p) for each column, by conjugate gradients."""
+    # not without images in reach: older versions of SciPy refuse
+    return np.stack([cg(system, b, atol=0.0)[0] if b.any() else b for b in right.T], axis=1)
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:
