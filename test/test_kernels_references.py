@@ -463,13 +463,6 @@ def test_with_linear_kernels_it_is_the_kalman_filter_of_the_regressions():
     np.testing.assert_allclose(found, covariances, rtol=1e-4, atol=1e-6)
 
 
-def test_a_first_sample_of_states_is_the_kalman_belief_before_the_first_observation():
-    first = np.random.default_rng(1).normal([1.0, -1.0], 0.2, size=(50, 2))
-    belief = kernel_kalman(PLANAR)[0].start(first)
-    np.testing.assert_allclose(belief.mean(), first.mean(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(belief.covariance(), np.cov(first.T, bias=True), atol=1e-3)
-
-
 def test_the_backward_pass_turns_kalman_into_rauch_tung_striebel():
     model, step = autoregression(r=0.6), k.AdditiveNoiseModel(STEP.function, k.GaussianNoise(0.3))
     _, y = model.simulate(30, np.random.default_rng(3))

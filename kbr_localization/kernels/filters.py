@@ -266,18 +266,13 @@ class KernelKalmanFilter:
         self._transition = transition.solve(kernel_x.cross_gram(before, self.x))
         residual = np.eye(len(gram)) - transition.solve(gram)
         self._noise = residual @ residual.T / len(gram)
-        self._regularised_gram_x = regularise(gram_next, epsilon)
-        self._observation = self._regularised_gram_x.solve(gram_next)
+        self._observation = regularise(gram_next, epsilon).solve(gram_next)
         self._gram_y = kernel_y.gram(self.y)
 
-    def start(self, states: ArrayLike | None = None) -> KernelGaussian:
-        """Return mean and covariance of a sample of first states (k, ...), or of `x_next`."""
-        projection = np.eye(len(self.x))
-        if states is not None:
-            first = as_floats('states', states, 'k', *self.x.shape[1:])
-            projection = self._regularised_gram_x.solve(self.kernel_x.cross_gram(self.x, first))
-        mean = projection.mean(axis=1)
-        scatter = projection @ projection.T / projection.shape[1] - np.outer(mean, mean)
+    def start(self) -> KernelGaussian:
+        """Return mean and covariance of the sample `x_next`."""
+        mean = np.full(len(self.x), 1.0 / len(self.x))
+        scatter = np.diag(mean) - np.outer(mean, mean)
         return KernelGaussian(self.kernel_x, self.x, mean, scatter)
 
     def predict(self, belief: KernelGaussian) -> KernelGaussian:
@@ -301,17 +296,15 @@ class KernelKalmanFilter:
         mean = belief.weights + gain @ (k_y - self._gram_y @ (o @ belief.weights))
         return KernelGaussian(self.kernel_x, self.x, mean, s - gain @ (self._gram_y @ spread.T))
 
-    def run(
-        self, observations: ArrayLike | Sequence[Any], states: ArrayLike | None = None
-    ) -> list[KernelGaussian]:
+    def run(self, observations: ArrayLike | Sequence[Any]) -> list[KernelGaussian]:
         """
-        Return the beliefs of a sequence (T, ...) after each update; `states` as in `start`.
+        Return the beliefs of a sequence (T, ...) after each update, the first from `start`.
 
         An observation that is None, masked or has NaN is missing: its belief is the prediction.
         """
         beliefs: list[KernelGaussian] = []
         for observation in as_sequence('observations', observations, self.y.shape[1:]):
-            belief = self.predict(beliefs[-1]) if beliefs else self.start(states)
+            belief = self.predict(beliefs[-1]) if beliefs else self.start()
             beliefs.append(belief if observation is None else self.update(belief, observation))
         return beliefs
 
