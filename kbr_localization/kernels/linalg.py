@@ -11,7 +11,6 @@ import logging
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
-    as_count,
     as_floats,
     as_gram,
     as_positive,
@@ -131,36 +130,31 @@ class LowRankGram:
         return int(self.factor.shape[1])
 
 
-def incomplete_cholesky(
-    kernel: Kernel, points: ArrayLike, tolerance: float = 1e-3, max_rank: int | None = None
-) -> LowRankGram:
+def incomplete_cholesky(kernel: Kernel, points: ArrayLike, tolerance: float = 1e-3) -> LowRankGram:
     """
     Approximate the Gram matrix of points (n, d) by r of its columns: O(n r^2) time, O(n r) memory.
 
     Pivoted incomplete Cholesky (Fine and Scheinberg, 2001; [KBR] section 5.2, tolerance 0.001).
-    Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
-    `max_rank`. KernelError if a residual is negative beyond rounding: the kernel is indefinite.
+    Stops when the trace of the residual is at most `tolerance` times the trace of G. KernelError if
+    a residual is negative beyond rounding: the kernel is indefinite.
     """
     array = as_floats('points', points, 'n', 'd', ...)
     residual = np.array(kernel.diagonal(array))
     target = as_positive('tolerance', tolerance, allow_zero=True) * residual.sum()
-    limit = residual.size
-    if max_rank is not None:
-        limit = min(as_count('max_rank', max_rank), limit)
     peak = float(residual.max())
     if peak <= 0.0 or tolerance >= 1.0:
         raise KernelError(
             f'tolerance, kernel: expected a tolerance < 1 and k(x, x) > 0, got {tolerance:g} and '
             f'{peak:.3g}'
         )
-    factor = np.empty((residual.size, min(64, limit)), order='F')
+    factor = np.empty((residual.size, min(64, residual.size)), order='F')
     pivots: list[int] = []
     # stop where residuals are rounding errors: more columns would only add noise
     floor = 4.0 * np.finfo(np.float64).eps * peak
-    while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
+    while residual.sum() > target and residual.max() > floor:
         rank, pivot = len(pivots), int(np.argmax(residual))
         if rank == factor.shape[1]:
-            grown = np.empty((residual.size, min(2 * rank, limit)), order='F')
+            grown = np.empty((residual.size, min(2 * rank, residual.size)), order='F')
             grown[:, :rank] = factor
             factor = grown
         column = kernel.cross_gram(array, array[[pivot]])[:, 0]
