@@ -135,8 +135,8 @@ def incomplete_cholesky(kernel: Kernel, points: ArrayLike, tolerance: float = 1e
     Approximate the Gram matrix of points (n, d) by r of its columns: O(n r^2) time, O(n r) memory.
 
     Pivoted incomplete Cholesky (Fine and Scheinberg, 2001; [KBR] section 5.2, tolerance 0.001).
-    Stops when the trace of the residual is at most `tolerance` times the trace of G. KernelError if
-    a residual is negative beyond rounding: the kernel is indefinite.
+    Stops when the trace of the residual is at most `tolerance` times the trace of G. KernelError
+    if a residual is negative beyond rounding: the kernel is indefinite.
     """
     array = as_floats('points', points, 'n', 'd', ...)
     residual = np.array(kernel.diagonal(array))
