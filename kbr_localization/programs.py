@@ -1,7 +1,6 @@
 """Start `kbr` and the nodes: imports with short errors, and the console scripts of the nodes."""
 
 from functools import partial
-import gc
 import importlib
 import signal
 import sys
@@ -15,7 +14,6 @@ def start(program: str, module: str) -> int:
     handles_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handles_ctrl_c:  # false in the background of a shell script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # imports take 10% less time
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
@@ -23,8 +21,6 @@ def start(program: str, module: str) -> int:
             raise
         print(f'{program}: {text}', file=sys.stderr)
         return 2
-    finally:
-        gc.enable()
     if handles_ctrl_c:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(main() or 0)
