@@ -25,10 +25,11 @@ def told(watched, now=10.0, clock_ns=NOW):
 
 def rules(awaits_motion='', contradiction='', rival='', **known):
     """Return what is said of a node whose inputs are as they should be but for what is known."""
-    values = dict.fromkeys(['still', 'unused', 'off_tf', 'lead', 'silent_cameras'], 0)
+    quiet = ['still', 'unused', 'off_tf', 'lead', 'silent_cameras', 'other_cameras']
+    values = dict.fromkeys(quiet, 0)
     values |= {'why_unused': 'bad', 'wanted': 'odom to base', 'parent': 'odom', 'topics': []}
-    topics = {'image': topic(), 'topic': topic('/odom'), 'other_cameras': 'front, rear'}
-    inputs = SimpleNamespace(**{**values, **topics, 'unmatched': False, **known})
+    values |= {'image': topic(), 'topic': topic('/odom'), **known}
+    inputs = SimpleNamespace(**values)
     inputs.config, inputs.odometry = SimpleNamespace(odom_frame_id='odom'), inputs
     return diagnose(inputs, awaits_motion, contradiction, rival)
 
@@ -118,7 +119,6 @@ def test_clocks_that_differ_are_told_in_seconds(offset, image_rate, odometry_rat
         ({'lead': lead(0.0, odometry_rate=1)}, ''),
         ({'lead': lead(9.0, seconds=1.5)}, ''),
         ({'silent_cameras': 'rear', 'other_cameras': 'front'}, 'rear: using front alone'),
-        ({'unmatched': True}, 'front, rear have matching stamps'),
         ({'unused': 5}, '/odom: none of the last 5 messages could be used: bad'),
         ({'unused': 2}, ''),
         ({'parent': 'a'}, "/odom comes in frame 'a', but odom_frame_id is 'odom'"),

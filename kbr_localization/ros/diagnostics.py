@@ -146,11 +146,6 @@ def diagnose(
             f'no images of {inputs.silent_cameras}: using {inputs.other_cameras} alone',
         ),
         (
-            inputs.unmatched,
-            f'no images of {inputs.other_cameras} have matching stamps: synchronise the cameras, '
-            'or raise sync_tolerance',
-        ),
-        (
             source.unused >= 3,
             f'{odometry}: none of the last {source.unused} messages could be used: '
             f'{source.why_unused}',

@@ -216,7 +216,7 @@ class Inputs:
 
     Images of several cameras are added as sets. `active`: whether images are added.
     `other_topics`: monitors of more topics. `silent_cameras`: cameras that are left out of the
-    sets; `other_cameras`: the others. `unmatched`: whether these send, but their stamps differ.
+    sets; `other_cameras`: the others.
     """
 
     def __init__(
@@ -225,7 +225,6 @@ class Inputs:
         self._node, self.config, self.worker, self.active = node, config, worker, False
         self.cameras = config.camera_names
         self._synchronizer = Synchronizer[MessageImage](self.cameras, config.sync_tolerance)
-        self._matched, self.unmatched = time.monotonic(), False
         self.silent_cameras = self.other_cameras = ''
         self.other_topics: list[TopicMonitor] = []
         self._leads: deque[float] = deque(maxlen=100)
@@ -255,18 +254,15 @@ class Inputs:
         return self.worker.dropped + self._synchronizer.dropped
 
     def _on_image(self, camera: int, message: Any) -> None:
-        stamp_ns, now = conversions.stamp_to_ns(message.header.stamp), time.monotonic()
-        self._images[camera].add_message(stamp_ns, now)
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        self._images[camera].add_message(stamp_ns, time.monotonic())
         if stamp_ns and self.odometry.topic.stamp_ns:
             self._leads.append((stamp_ns - self.odometry.topic.stamp_ns) * 1e-9)
         image = MessageImage(message, f'at {stamp_ns * 1e-9:.3f} s')
-        if not self.active:
-            self._matched = now
-        elif not self.cameras:
+        if self.active and not self.cameras:
             self.worker.add_image(stamp_ns, image)
-        else:
+        elif self.active:
             for set_ns, images in self._synchronizer.add(camera, stamp_ns, image):
-                self._matched = now
                 self.worker.add_image(set_ns, LazyImages(images))
 
     @property
@@ -292,11 +288,9 @@ class Inputs:
             topic.other_transport = other if self._node.count_publishers(other) else ''
             topic.update(now, self.config.no_data_timeout, clock_ns)
         silent = self._synchronizer.silent if self.cameras else []
-        sending = [topic.silence < 3.0 for topic in self._images]
-        self.silent_cameras = ', '.join(silent) if any(sending) else ''
+        sending = any(topic.silence < 3.0 for topic in self._images)
+        self.silent_cameras = ', '.join(silent) if sending else ''
         self.other_cameras = ', '.join(name for name in self.cameras if name not in silent)
-        late = self.active and now - self._matched > 3.0
-        self.unmatched = bool(self.cameras) and not silent and late and all(sending)
         self.odometry.compare()
 
 
