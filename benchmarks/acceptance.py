@@ -35,9 +35,9 @@ from benchmarks.acceptance_cases import Case, cases, Drive, FOREIGN, KIDNAPPED, 
 from benchmarks.acceptance_places import describe_all, Place
 from benchmarks.results import parser_of, table
 from joblib import delayed, Parallel
-from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, sigma_region
 from kbr_localization.files import write_text
-from kbr_localization.localization.localizer import Localizer, PoseEstimate, sigma_region
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import localize

@@ -14,9 +14,9 @@ from benchmarks import results
 from benchmarks.acceptance_places import LoadedRun
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.multi_camera import join_cameras
+from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.comparison import describe_run
-from kbr_localization.evaluation.metrics import below_1m_from, reference_trajectory, run_errors
-from kbr_localization.localization.localizer import LOST_M
+from kbr_localization.evaluation.metrics import below_1m_from, LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.simulation.run import RunConfig, SyntheticBuilding, SyntheticRun

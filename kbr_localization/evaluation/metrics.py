@@ -13,15 +13,18 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.tracks import explain_missing_reference
 from kbr_localization.errors import EvaluationError
-from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 TOLERANCE_S = 0.01
 """Largest difference of the stamps of a frame and its estimate, the default of evo_ape."""
+LOST_M = 1.0
+"""Position error in metres from which a robot counts as lost."""
 HOLD_M = 5.0
 """Distance (at most half of the run) over which the error must stay below `LOST_M`."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
@@ -171,6 +174,12 @@ def below_1m_from(errors: RunErrors) -> int | None:
     losses = np.concatenate([[0], np.cumsum(errors.lost)])
     held = (losses[until] == losses[: errors.lost.size]) & (end <= total + 1e-6)
     return int(np.argmax(held)) if np.any(held) else None
+
+
+def sigma_region(sigmas: float, dimensions: int) -> float:
+    """Return the squared Mahalanobis distance at the border of a k-sigma region."""
+    # quantile of the chi-square distribution; scipy.stats takes half a second to import
+    return float(2.0 * special.gammaincinv(0.5 * dimensions, special.chdtr(1, sigmas**2)))
 
 
 def _rmse(values: FloatArray) -> float | None:

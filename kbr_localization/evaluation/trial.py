@@ -13,10 +13,10 @@ from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.datasets.tracks import known_pose
 from kbr_localization.errors import DatasetError, EvaluationError, VisionError
 from kbr_localization.evaluation import report
-from kbr_localization.evaluation.metrics import run_metrics
+from kbr_localization.evaluation.metrics import LOST_M, run_metrics
 from kbr_localization.evaluation.report import RunRecord
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.localizer import contradiction, LOST_M
+from kbr_localization.localization.localizer import contradiction
 from kbr_localization.localization.map.build import build_map, unique_names
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.run_checks import odometry_fault

@@ -14,11 +14,12 @@ import zlib
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, OdometryTrack
 from kbr_localization.errors import EvaluationError, KbrError
+from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.journal import digest, run_once
-from kbr_localization.evaluation.metrics import reference_trajectory, run_errors, RunErrors
+from kbr_localization.evaluation.metrics import RunErrors, sigma_region
 from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.localizer import NO_POSE, sigma_region
+from kbr_localization.localization.localizer import NO_POSE
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover

@@ -9,7 +9,6 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy import special
 
 UNKNOWN_VARIANCE = 9999.0
 """Diagonal of the covariance while the pose is unknown, by the conventions of ROS."""
@@ -17,8 +16,6 @@ NOT_ON_THIS_MAP = 'not on this map'
 """The status when the images show another building than the map."""
 NO_POSE = ('not localized', NOT_ON_THIS_MAP)
 """The statuses in which the pose has no meaning."""
-LOST_M = 1.0
-"""Position error in metres from which a robot counts as lost."""
 
 
 @dataclass(frozen=True)
@@ -198,9 +195,3 @@ def is_covariance(matrix: FloatArray) -> bool:
         return False
     unit = matrix / max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)
     return bool(np.abs(unit - unit.T).max() <= 1e-6 and np.linalg.eigvalsh(unit)[0] >= -1e-6)
-
-
-def sigma_region(sigmas: float, dimensions: int) -> float:
-    """Return the squared Mahalanobis distance at the border of a k-sigma region."""
-    # quantile of the chi-square distribution; scipy.stats takes a node half a second to import
-    return float(2.0 * special.gammaincinv(0.5 * dimensions, special.chdtr(1, sigmas**2)))
