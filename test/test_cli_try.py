@@ -3,7 +3,7 @@
 from dataclasses import replace
 import json
 
-from bag_helpers import bag, drive, images, SECOND, write_messages
+from bag_helpers import bag, drive, images
 from command import assert_one_line, done, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import OdometryTrack, open_dataset
@@ -202,9 +202,6 @@ def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
     run = open_dataset(bag(tmp_path / 'bag', *topics), guess=True)
     assert run.sources[:2] == ('images on /front/color', 'odometry on /odom')
     assert [other.split()[0] for other in run.others] == ['/depth/image_raw', '/wheels']
-    late = [(topic, m, m.header.stamp.sec * SECOND + SECOND // 4) for topic, m, _ in images(3)]
-    path = write_messages(tmp_path / 'late', [*drive(), *late])
-    np.testing.assert_allclose(open_dataset(path).lateness_s, 0.25)
 
 
 def test_a_robot_has_come_back_when_it_was_away():

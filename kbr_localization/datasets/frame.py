@@ -78,8 +78,7 @@ class Dataset:
     `skipped`: counts of what was left out, by reason; the caller counts images that fail to load.
     `notes`: lines for the user, as that the odometry is synthetic. `sources`, `others`: topics
     that were read, and that could have been. `cameras`: their names if there are several.
-    `reference_frame`: frame id of the reference poses, empty if unknown. `lateness_s`: seconds
-    from the stamp of each image to its recording, empty if unknown. A subclass may generate
+    `reference_frame`: frame id of the reference poses, empty if unknown. A subclass may generate
     frames on demand.
     """
 
@@ -93,7 +92,6 @@ class Dataset:
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    lateness_s: tuple[float, ...] = ()
 
     @property
     def stamps_ns(self) -> se2.StampArray:

@@ -86,8 +86,8 @@ def read_bag(
     bag, skipped = Bag(Path(path)), Skipped()
     topics, why_none = choose_topics(bag, image_topic, odometry_topic, reference_topic, guess)
     name = Path(path).resolve().name
-    timed_frames, sent, tree = _read_messages(bag, topics, name, skipped)
-    if not timed_frames:
+    frames, sent, tree = _read_messages(bag, topics, name, skipped)
+    if not frames:
         why = skipped.reason(f'bad message on {topics.images.name}') or 'there is none'
         raise DatasetError(f'bag {bag.path}: no image on {topics.images} can be read: {why}')
     for topic, samples in sent.items():
@@ -114,10 +114,7 @@ def read_bag(
     if reference.track is None and _is_tf(reference_topic):
         raise _missing(bag, 'reference poses', REFERENCE_ROLE)
     notes = read_notes(bag.path if bag.path.is_dir() else bag.path.parent)
-    frames = [frame for frame, _ in timed_frames]
     run = make_run(name, frames, odometry.track, skipped, reference.track, notes)
-    recorded_ns = {frame.stamp_ns: time_ns for frame, time_ns in timed_frames}
-    run.lateness_s = tuple(1e-9 * (recorded_ns[f.stamp_ns] - f.stamp_ns) for f in run)
     run.reference_frame, poses = reference.frame, f'reference poses on {reference.source}'
     if reference.track is None:
         poses = f'no reference poses ({reference.why_none})'
@@ -253,10 +250,10 @@ class StampedPoses:
 
 def _read_messages(
     bag: Bag, chosen: RunTopics, run: str, skipped: Skipped
-) -> tuple[list[tuple[Frame, int]], dict[Topic, StampedPoses], 'TransformTree']:
-    """Return lazy images with times of recording, stamped poses, and transforms if needed."""
+) -> tuple[list[Frame], dict[Topic, StampedPoses], 'TransformTree']:
+    """Return lazy images, stamped poses, and transforms if needed."""
     topics, (images, _, reference) = [topic for topic in chosen if topic], chosen
-    sources, sent = list[tuple[MessageImage, int]](), {topic: StampedPoses() for topic in topics}
+    sources, sent = list[MessageImage](), {topic: StampedPoses() for topic in topics}
     if len(topics) < 3:
         topics += [topic for topic in bag.topics if topic.message_type == bag_reader.TF]
     tree, last_ns, ordinal = TransformTree(), -1, 0
@@ -271,15 +268,15 @@ def _read_messages(
                     sent[topic].add(stamp_of(message), time_ns)
                     load = functools.partial(bag.message, topic, time_ns, ordinal)
                     name = f'{topic.name} at {time_ns * 1e-9:.6f} s of {bag.path}'
-                    sources.append((MessageImage(load, name), time_ns))
+                    sources.append(MessageImage(load, name))
                 else:
                     pose = _pose(topic, message, is_reference=topic == reference)
                     sent[topic].add(stamp_of(message), time_ns, pose)
             except DatasetError as error:
                 skipped.add(f'bad message on {topic.name}', error)
     frames = [
-        (Frame(stamp_ns, source, name=f'{run} frame {number}'), time_ns)
-        for number, (stamp_ns, (source, time_ns)) in enumerate(
+        Frame(stamp_ns, source, name=f'{run} frame {number}')
+        for number, (stamp_ns, source) in enumerate(
             zip(sent[images].times_ns(), sources, strict=True)
         )
         if stamp_ns >= 0

@@ -193,9 +193,6 @@ def _stamps(drive: Dataset) -> dict[str, str]:
     for name, stamps in (('images', drive.stamps_ns), ('odometry', drive.odometry.stamps_ns)):
         seconds = np.diff(stamps) * 1e-9
         rows[name] = f'{1.0 / np.median(seconds):.1f} Hz, longest gap {seconds.max():.2f} s'
-    if drive.lateness_s:
-        middle, most = np.quantile(drive.lateness_s, [0.5, 0.95])
-        rows['delay of the images'] = f'{middle:.3f} s, 95% within {most:.3f} s'
     return rows
 
 
