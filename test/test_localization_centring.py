@@ -1,6 +1,7 @@
 """The image kernel centred by the mean of the map, against features that are centred by hand."""
 
-from kbr_localization.localization.map.similarity import Centring, GramDescriber, Similarity
+from kbr_localization.localization.map.similarity import Centring, Similarity
+from map_helpers import GramDescriber
 import numpy as np
 import pytest
 

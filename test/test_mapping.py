@@ -9,10 +9,10 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, moved, NAMES, SIZE
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
-from kbr_localization.localization.map.similarity import GramDescriber
 from kbr_localization.localization.mapping.align import to_base
 from kbr_localization.localization.mapping.build import extend, map_from_odometry
 from kbr_localization.localization.mapping.trajectories import carried_images, odometry_breaks
+from map_helpers import GramDescriber
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest

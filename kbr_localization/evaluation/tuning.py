@@ -155,7 +155,7 @@ def make_folds(
     """Return folds: a run, or half of a single one, and a map of the others, for each size."""
     frame_at = {(n, frame.stamp_ns): frame for n, run in enumerate(datasets) for frame in run}
     stride = -(-len(kernel_map) // MAX_FRAMES)
-    known = kernel_map.subset(np.arange(0, len(kernel_map), stride)).on_row_numbers(np.float32)
+    known = kernel_map.subset(np.arange(0, len(kernel_map), stride))
     stamps, poses, owner = known.stamps_ns, known.poses, known.run_index
     frames = [frame_at[key] for key in zip(owner.tolist(), stamps.tolist(), strict=True)]
     odometry = np.array([frame.odometry for frame in frames])
@@ -175,8 +175,8 @@ def make_folds(
     for out in rng.permutation(useful)[:MAX_FOLDS]:
         mine = np.flatnonzero(owner == out)
         left_out = tuple(
-            replace(frames[n], image=np.array([n]), reference=poses[n] if covered[n] else None)
-            for n in mine
+            replace(frames[n], image=image, reference=poses[n] if covered[n] else None)
+            for n, image in zip(mine, known.descriptors[mine], strict=True)
         )
         run = Dataset(f'run {out}', OdometryTrack(stamps[mine], odometry[mine]), {}, left_out)
         tracks = [(odometry[owner == n], poses[owner == n]) for n in runs if n != out]

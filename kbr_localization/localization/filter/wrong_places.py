@@ -50,7 +50,6 @@ def measure_statistics(kernel_map: KernelMap) -> MapStatistics:
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - 600) // 2)
     part = kernel_map.subset(np.sort(order[first : first + 600]))  # noqa: E203
-    part = part.on_row_numbers(np.float64)
     centred = part.poses[:, :2] - part.poses[:, :2].mean(axis=0)
     along = [centred @ axis for axis in np.linalg.svd(centred, full_matrices=False)[2]]
     sides = [side for x in along for side in (x > np.median(x), x <= np.median(x))]

@@ -14,11 +14,10 @@ from kbr_localization.localization.calibration import Calibration, in_metres, Mo
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.decay import SimilarityDecay
 from kbr_localization.localization.map.index import SketchIndex
-from kbr_localization.localization.map.similarity import Centring, GramDescriber, Similarity
+from kbr_localization.localization.map.similarity import Centring, Similarity
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.describer import Comparer, kernel_vectors, missing_cameras
-from kbr_localization.workers import batches
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -199,14 +198,6 @@ class KernelMap:
             mapping=self.mapping.subset(indices) if self.mapping else None,
         )
 
-    def on_row_numbers(self, dtype: type[np.floating[Any]]) -> KernelMap:
-        """Replace the descriptors by row numbers of their Gram matrix, which has type `dtype`."""
-        descriptors = self.descriptors[:]
-        rows = [self.describer.cross_gram(part, descriptors) for part in batches(descriptors, 64)]
-        describer = GramDescriber(np.concatenate(rows, dtype=dtype))
-        numbers = np.arange(len(self))[:, np.newaxis]
-        return replace(self, descriptors=numbers, describer=describer, thumbnails=())
-
     def appended(self, more: KernelMap) -> KernelMap:
         """Append the images of one run, which have the same describer."""
         names = (*self.run_names, *(n for n in more.run_names if n not in self.run_names))
@@ -270,7 +261,7 @@ class KernelMap:
     @functools.cached_property
     def is_large(self) -> bool:
         """Whether the map is searched by its index."""
-        return len(self) > EXACT_IMAGES and self.descriptors.shape[1] > 1
+        return len(self) > EXACT_IMAGES
 
     @functools.cached_property
     def search_index(self) -> SketchIndex:

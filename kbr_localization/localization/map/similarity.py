@@ -21,8 +21,7 @@ suits all cameras and descriptors. |k(., a) - m|^2 is at least 0.01.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.describer import Describer
@@ -167,21 +166,3 @@ class Centring:
             values = self.reference_values(self._descriptors[block])
             self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])
-
-
-class GramDescriber(Describer):
-    """A describer whose images and descriptors (1,) are row numbers of a known kernel matrix."""
-
-    kind, size, dtype = 'gram', 1, np.dtype(np.int64)
-
-    def __init__(self, gram: np.ndarray) -> None:
-        self.gram = gram
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        return image
-
-    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> FloatArray:
-        return np.asarray(self.gram[np.ix_(left[:, 0], right[:, 0])], dtype=np.float64)
-
-    def state(self) -> Mapping[str, Any]:
-        return {}
