@@ -89,7 +89,6 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.localization.mapping.align import describe_point
     from kbr_localization.vision.describer import camera_states
-    from kbr_localization.vision.network import HASH
 
     runs = {}
     for index, name in enumerate(unique_names(kernel_map.run_names)):
@@ -98,7 +97,6 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     state, record = kernel_map.describer.state(), kernel_map.mapping
     cameras = camera_states(state) if kernel_map.cameras else {'': state}
     shapes = {n: [int(of['image_height']), int(of['image_width'])] for n, of in cameras.items()}
-    networks = {name: of[HASH] for name, of in cameras.items() if HASH in of}
     frames = {False: 'that of the first image', True: 'aligned'}
     return {
         'images': len(kernel_map),
@@ -109,7 +107,6 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'image_shape': shapes.get('', shapes),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
-        **({HASH: networks.get('', networks)} if networks else {}),
         'filter': vars(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': vars(kernel_map.motion_noise),

@@ -21,7 +21,7 @@ from kbr_localization.vision.describer import (
     MultiCameraDescriber,
     State,
 )
-from kbr_localization.vision.network import Network, NETWORK_ENTRIES, read_network
+from kbr_localization.vision.network import NETWORK, Network, read_network
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.pyramid_describer import learn_pyramid, PyramidDescriber
 import numpy as np
@@ -132,7 +132,7 @@ class HogDescriber(VectorDescriber):
 class NetworkDescriber(VectorDescriber):
     """First output of a network, flattened; raises VisionError if that is all zeros for noise."""
 
-    learnt_entries = NETWORK_ENTRIES
+    learnt_entries = (NETWORK,)
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)

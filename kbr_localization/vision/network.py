@@ -1,12 +1,10 @@
 """
 Networks in ONNX files, run by onnxruntime, and dense local features of networks.
 
-A map stores the file of its network and the SHA-256 checksum. A network must be trusted like a
-program.
+A map stores the file of its network. A network must be trusted like a program.
 """
 
 from collections.abc import Mapping, Sequence
-import hashlib
 from typing import Any
 
 import cv2
@@ -20,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
-NETWORK_ENTRIES = NETWORK, HASH = 'network', 'network_sha256'
-"""Entries of a network in a map: the bytes of its ONNX file and their SHA-256 checksum."""
+NETWORK = 'network'
+"""Entry of a network in a map: the bytes of its ONNX file."""
 STRIDE = 32
 """Sides of the input image, if the network takes any, are rounded up to multiples of this."""
 
 
 def read_network(config: VisionConfig) -> dict[str, Any]:
-    """Return the map entries of `network_file`; raises VisionError if it cannot be read."""
+    """Return the map entry of `network_file`; raises VisionError if it cannot be read."""
     if not config.network_file:
         raise VisionError(
             f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
@@ -40,8 +38,7 @@ def read_network(config: VisionConfig) -> dict[str, Any]:
             f'network {config.network_file!r}: {error.strerror}; set vision.network_file '
             'to an ONNX file'
         ) from error
-    digest = hashlib.sha256(content).hexdigest()
-    return {NETWORK: np.frombuffer(content, dtype=np.uint8), HASH: digest}
+    return {NETWORK: np.frombuffer(content, dtype=np.uint8)}
 
 
 class Network:
@@ -56,13 +53,7 @@ class Network:
     def __init__(
         self, config: VisionConfig, stored: Mapping[str, Any], size: Sequence[int]
     ) -> None:
-        content, expected = np.asarray(stored[NETWORK], dtype=np.uint8).tobytes(), stored[HASH]
-        found = hashlib.sha256(content).hexdigest()
-        if found != expected:
-            raise VisionError(
-                f'network of the map: expected one of SHA-256 {expected[:12]}…, got '
-                f'{found[:12]}…; build the map again'
-            )
+        content = np.asarray(stored[NETWORK], dtype=np.uint8).tobytes()
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ from kbr_localization.vision.local_descriptors import (
     rounded,
     sign_weighting,
 )
-from kbr_localization.vision.network import LearnedFeatures, NETWORK_ENTRIES
+from kbr_localization.vision.network import LearnedFeatures, NETWORK
 from kbr_localization.vision.preparation import Image, load, LoadableImage, Preparation
 from kbr_localization.vision.vocabulary import learn_tree, learn_vocabulary, Vocabulary
 from kbr_localization.workers import batches, one_thread, run_batches
@@ -49,9 +49,7 @@ class PyramidDescriber(CameraDescriber):
     """
 
     dtype: np.dtype[Any] = np.dtype(np.uint8)
-    learnt_entries = (
-        'vocabulary', 'branches', 'branch_sizes', 'basis', 'word_weights', *NETWORK_ENTRIES,
-    )  # fmt: skip
+    learnt_entries = ('vocabulary', 'branches', 'branch_sizes', 'basis', 'word_weights', NETWORK)
 
     def __init__(self, config: VisionConfig, preparation: Preparation, learnt: State) -> None:
         super().__init__(config, preparation, learnt)
