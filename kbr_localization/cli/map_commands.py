@@ -14,8 +14,8 @@ from kbr_localization.workers import open_workers
 import typer
 
 
-def save_map(kernel_map: Any, out: Path) -> Any:
-    """Save a map, with statistics, and return it; print its size, warn if it is small."""
+def save_map(kernel_map: Any, out: Path) -> None:
+    """Save a map, with statistics; print its size, warn if it is small."""
     from kbr_localization.localization.filter.wrong_places import with_statistics
 
     kernel_map = with_statistics(kernel_map)
@@ -26,7 +26,6 @@ def save_map(kernel_map: Any, out: Path) -> Any:
             'warning: a map of fewer than 25 images: poses are seldom called localized on it, and '
             'perhaps wrongly in other buildings; take an image about every 0.2 m'
         )
-    return kernel_map
 
 
 @reads_runs
@@ -140,18 +139,6 @@ def check(map_file: MapFile) -> None:
 
     images = check_map(map_file)
     console.note(f'{map_file}: whole: {images} images, {map_file.stat().st_size / 1e6:.1f} MB')
-
-
-def measure(map_file: MapFile, *, out: Out) -> None:
-    """Measure the statistics of a map again, or add them to a map of an earlier version."""
-    from kbr_localization.localization.map.kernel_map import KernelMap
-
-    kernel_map = KernelMap.load(map_file)
-    console.prepare_output(out, map_file)
-    limit = save_map(dataclasses.replace(kernel_map, statistics=None), out).statistics
-    console.note(
-        f'{out}: the evidence of wrong places stays below {limit.evidence_limit:.2f} nats'
-    )
 
 
 def prune(
@@ -319,4 +306,4 @@ def grown(
     console.note(f'{map_file}: {done}; {path} is deleted')
 
 
-COMMANDS = (build, info, check, measure, prune, align, extend, grown)
+COMMANDS = (build, info, check, prune, align, extend, grown)

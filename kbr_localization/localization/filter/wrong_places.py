@@ -27,7 +27,7 @@ Stay = list[tuple[float, float, float]]
 """Weight, Lambda and c of each image."""
 MEASURED_NOW = (
     'its statistics are missing or those of an earlier version and are measured now, as at every '
-    'start; `kbr map measure` writes a map that keeps them'
+    'start; build the map again, or write it again by `kbr map prune`, to keep them'
 )
 MIN_LIMIT = 0.17
 """Nats of the limit on maps whose images are hardly informative."""
