@@ -1,5 +1,6 @@
 """Find files of the source tree or installation; explain how to install optional modules."""
 
+from importlib import metadata
 import os
 from pathlib import Path
 import sys
@@ -36,4 +37,8 @@ def fast_dds_profile() -> dict[str, str]:
     path = shared_file('config/fastdds.xml')
     if path is None or any(name in os.environ for name in names):
         return {}
-    return dict.fromkeys(names, str(path))
+    # Fast DDS 3 warns of the name of 2; the ROS wheels are named differently since 3
+    is_2 = any(metadata.distributions(name='ros-fastrtps'))
+    if distribution := os.environ.get('ROS_DISTRO'):
+        is_2 = distribution in ('humble', 'iron', 'jazzy')
+    return {names[is_2]: str(path)}
