@@ -153,7 +153,8 @@ def test_a_saved_pose_comes_before_a_global_start_unless_it_is_old(tiny_world):
 def test_a_jump_back_in_time_starts_anew(drive):
     drive.go(0.0, 8.0)
     drive.answers.clear()
-    drive.go(0.0, 6.0)
+    drive.go(0.0, 6.0, image_every=0.05)
+    assert drive.dropped() == {'older than the last one used': 2}
     assert len(drive.resets) == 1 and drive.error(6.0) < 0.3
     assert sum('forgotten' in text for text in drive.told) == 1
 
@@ -174,7 +175,8 @@ def test_a_restarted_odometry_driver_does_not_move_the_robot(drive):
 
 def test_images_that_a_reset_overtakes_are_counted(drive):
     def reset():
-        drive.session.reset('somebody asked for it')
+        for tick in range(3):
+            drive.odometry(tick / 20)
 
     def load():
         reset()
@@ -184,9 +186,9 @@ def test_images_that_a_reset_overtakes_are_counted(drive):
     answered = drive.session.answered
     drive.session.request(reset)
     for count, image in enumerate((GREY, load), start=1):
-        drive.odometry(3.0 * count - 0.05)
-        drive.image(3.0 * count, image)
-        drive.odometry(3.0 * count + 0.05)
+        drive.odometry(2.95)
+        drive.image(3.0, image)
+        drive.odometry(3.05)
         drive.work()
         assert drive.dropped() == {'before a reset': count}
     assert drive.session.answered == answered

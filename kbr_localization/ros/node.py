@@ -20,8 +20,6 @@ from kbr_localization.ros.running import program, spin
 from kbr_localization.ros.session import GivenPose, Session
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.clock import JumpThreshold
-from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
@@ -58,12 +56,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         self._create_services()
         pose_type = PoseWithCovarianceStamped
         self.create_subscription(pose_type, 'initialpose', self._on_initial_pose, 10)
-        back = JumpThreshold(
-            min_forward=None, min_backward=Duration(seconds=-1), on_clock_change=False
-        )
-        self._jump_handle = self.get_clock().create_jump_callback(
-            back, post_callback=self._on_clock_jump
-        )
         self._log_missing_packages()
 
     def _create_services(self) -> None:
@@ -135,10 +127,6 @@ class LocalizationNode(ParameterNode, LifecycleNode):
         if self.localization is not None and self.settings.filter != before:
             session = self.localization.session
             session.request(session.replace_tracker)
-
-    def _on_clock_jump(self, jump: Any) -> None:
-        if self.localization is not None:
-            self.localization.session.reset('the clock jumped back')
 
     def _start_belief(self, start: Callable[[Session], None]) -> str:
         """Start now, or else later: then replace an earlier request, and return text on when."""

@@ -160,12 +160,6 @@ class Session(buffers.Worker):
         if not self.tracker.follow_map(kernel_map):
             self.replace_tracker()
 
-    def reset(self, reason: str) -> None:
-        """Forget odometry, images and belief, as when time jumps back."""
-        with self.condition:
-            self.buffer.clear()
-            self._restart(reason)
-
     def recover_from_error(self) -> None:
         """Restart after an unexpected error, globally once there has been an answer."""
         super().recover_from_error()
@@ -281,7 +275,7 @@ class Session(buffers.Worker):
 
     def _on_odometry(self, outcome: Outcome, stamp_ns: int) -> None:
         if outcome is Outcome.TIME_JUMP:
-            self._restart('the odometry jumped back in time', stamp_ns)
+            self._restart(stamp_ns)
         elif outcome is Outcome.POSE_JUMP:
             self._transforms.clear()  # the last one is valid for the old odometry only
             self._log('warning', 'odometry jumped: taken as reset, without motion')
@@ -289,16 +283,17 @@ class Session(buffers.Worker):
         if outcome not in unused:
             self._transforms.send(stamp_ns, outcome is Outcome.OUTLIER_REMOVED)
 
-    def _restart(self, reason: str, from_ns: int | None = None) -> None:
+    def _restart(self, from_ns: int) -> None:
         """Forget everything but a pose that was given for the time from `from_ns` on."""
 
         def forget() -> None:
             stamp_ns = None if self._given is None else self._given.stamp_ns
-            if from_ns is None or stamp_ns is None or stamp_ns - from_ns > buffers.MAX_AHEAD_NS:
+            if stamp_ns is None or stamp_ns - from_ns > buffers.MAX_AHEAD_NS:
                 self._given = None
             self.forget_belief()
 
         self.queue.clear('before a time jump')
         self._transforms.clear()
-        self._log('warning', f'{reason}: odometry, images and belief are forgotten')
+        what = 'odometry, images and belief are forgotten'
+        self._log('warning', f'the odometry jumped back in time: {what}')
         self.request(forget)
