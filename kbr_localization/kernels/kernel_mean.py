@@ -16,6 +16,7 @@ from kbr_localization.kernels.checks import (
     as_count,
     as_floats,
     FloatArray,
+    IndexArray,
     NoMassError,
 )
 from kbr_localization.kernels.kernels import Covariance, RadialKernel
@@ -112,8 +113,7 @@ class KernelMean(Embedding):
         """
         Return the pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 32).
 
-        The best of local searches from the `starts` highest of the 256 heaviest points;
-        NoMassError if m is not positive there.
+        The best of local searches from `starts` points; NoMassError if m is not positive there.
         """
         points, weights, _ = self.terms[0]
         kernel = self.kernel
@@ -123,9 +123,7 @@ class KernelMean(Embedding):
             # one global maximum: the rotation nearest to the mean matrix
             mode = nearest_rotation(np.tensordot(weights, points, axes=1))
         else:
-            heaviest = points[np.argsort(-weights)[:256]]
-            height = weights @ kernel.cross_gram(points, heaviest)
-            begin = heaviest[np.argsort(-height)[: as_count('starts', starts)]]
+            begin = points[_spread_starts(kernel, points, weights, as_count('starts', starts))]
             mode = _ascend(kernel, points, weights, begin)
         parts = weights * kernel.cross_gram(points, mode[np.newaxis])[:, 0]
         if not parts.sum() > parts.size * np.finfo(np.float64).eps * np.abs(parts).sum():
@@ -233,3 +231,22 @@ def _ascend(
         ends.append(minimize(loss, start, jac=True, method='L-BFGS-B', options=options).x)
     found = np.array(ends)
     return np.asarray(unit.colour(found[[np.argmax(height(found))]])[0])
+
+
+def _spread_starts(
+    kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
+) -> IndexArray:
+    """Choose starts greedily among the heaviest points: large m, far from earlier choices."""
+    pool = np.argsort(-weights)[:256]
+    height = weights @ kernel.cross_gram(points, points[pool])
+    gram = kernel.gram(points[pool])
+    scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
+    # points within about one bandwidth of a chosen one lead to the same mode
+    close = gram / scale[:, np.newaxis] / scale > np.exp(-0.5)
+    chosen: list[int] = []
+    free = np.ones(pool.size, dtype=bool)
+    while free.any() and len(chosen) < starts:
+        chosen.append(int(np.argmax(np.where(free, height, -np.inf))))
+        free &= ~close[chosen[-1]]
+        free[chosen[-1]] = False
+    return pool[chosen]
