@@ -119,6 +119,8 @@ class ColumnsKernel(Kernel):
 
     def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
         self.kernel, self.columns = kernel, tuple(columns)
+        if not self.columns:
+            raise KernelError('on: expected the numbers of one or more coordinates, got none')
 
     def _points(self, name: str, value: ArrayLike) -> FloatArray:
         points = super()._points(name, value)

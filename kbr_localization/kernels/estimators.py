@@ -42,7 +42,8 @@ def _make_kernel(kernel: KernelArgument, points: FloatArray, width: float) -> Ke
         return kernel
     if kernel is not None:
         raise KernelError(
-            f"kernel: expected a Kernel, None or in some estimators 'precomputed', got {kernel!r}"
+            f'kernel or target_kernel: expected a Kernel, None or, for a kernel of pairs of X in '
+            f"regressors, 'precomputed', got {kernel!r}"
         )
     if np.all(points == points[:1]):
         return GaussianKernel(width**2, normalised=False)
@@ -201,7 +202,8 @@ class KernelFilterRegressor(_BayesRegressor):
     and returns the posterior mean at each step given the observations so far, or with `smooth`
     given all of them; rows are in temporal order, and a row with NaN is a missing observation.
     With a hundred rows and little noise the smoother is worse than the filter: compare them.
-    Parameters as in KernelBayesRegressor. Source: [KBR] section 4.3.
+    Parameters as in KernelBayesRegressor, but without `prior` and 'precomputed'. Search them with
+    TimeSeriesSplit: other folds join rows that do not follow each other. Source: [KBR] 4.3.
     """
 
     smooth: bool = False

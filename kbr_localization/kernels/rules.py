@@ -144,7 +144,7 @@ def regularised_bayes_rule(
 
     `gram_y` and `k_y` belong to the observations Y_1..Y_n followed by the s supervised ones.
     `supervision_weight`, scalar or (s,), replaces mu_j there: it is delta in [kReg] eq. 10, the
-    penalty on the distance between the posterior given y_j and the point t_j.
+    penalty on the squared distance between the posterior given y_j and the point t_j.
     Shapes: (n + s, n + s), (n,), (n + s,) or (n + s, q) -> as `k_y`: weights on X_i, then on t_j.
     Source: [kReg] eq. 11.
     """

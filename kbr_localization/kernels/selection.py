@@ -127,8 +127,8 @@ def filter_score(
     """
     Return the mean squared error of a filter trained on one part and run on the other.
 
-    `make_filter(x, y, **setting)` returns the filter. With two contiguous folds this is the
-    validation of [KBR] section 5.3. Bind the first three arguments with functools.partial.
+    `make_filter(x, y, **setting)` returns the filter. With one of two contiguous folds this is
+    the validation of [KBR] section 5.3. Bind the first three arguments with functools.partial.
     """
     training, validation = fold
     estimates = means(make_filter(x[training], y[training], **setting).run(y[validation]))

@@ -107,7 +107,7 @@ def sensible_config(
     """
     Return the default parameters for a map with poses (n, 3) and these cameras.
 
-    `decay_length`: metres in which the similarity of images falls by e (`map.decay`; 0: unknown).
+    `decay_length`: metres in which the similarity of images falls by a factor e (0: unknown).
     From `LONG_DECAY` on it is the position bandwidth, and other distances grow with it: a narrower
     kernel would draw the belief to the path of the map's runs.
 

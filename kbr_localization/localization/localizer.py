@@ -24,7 +24,7 @@ class PoseEstimate:
     The pose estimate of a localizer at one moment.
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
-    `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
+    `UNKNOWN_VARIANCE` on the diagonal in a status of `NO_POSE`. `confidence`: in [0, 1].
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `diagnostics`: the
     numbers behind the status, by name. `updated`: whether an image updated the belief since the
     last `predict`. `odometry`: its learnt systematic errors, None if nothing is learnt.

@@ -239,7 +239,7 @@ def step_variances(
 
 
 def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
-    """Fit rates >= 0 of variance = amounts (m, k) @ rates to squared errors (m,), most likely."""
+    """Fit rates >= 0 of variance = amounts (m, k) @ rates to squared errors (m,) by likelihood."""
     from scipy.optimize import nnls  # noqa: PLC0415  (a node fits no variances and starts sooner)
 
     rates = np.zeros(amounts.shape[1])

@@ -169,7 +169,7 @@ class GrowingMap:
             self._written, self.failure = len(in_use.kernel_map), ''
 
     def switch_to(self, in_use: MapInUse) -> GrowingMap:
-        """Close this map and return the growing form of another one."""
+        """Close this map and return the GrowingMap of another map."""
         if in_use.file.path != self.in_use.file.path:
             self._background.submit(self.close)
         else:  # the file was read before the latest images were added, and stays as it was read

@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 HEADROOM = 5.0
 """Nats beyond the limit that log odds may reach: more would delay finding a carried robot."""
 CARRIED = 0.02
-"""Fraction of the motions unknown to the odometry in which the robot is carried to any place."""
+"""Probability that a motion which the odometry does not report carries the robot elsewhere."""
 SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
 CAMERA_TURN = 0.04

@@ -38,7 +38,7 @@ NEW_LOG_ODDS = float(np.log(0.003))
 OFF_MAP = 0.01
 """Prior density of a place that the map does not cover, relative to one that it covers."""
 INFORMATIVE_MEMORY, LIKELIHOOD_MEMORY = 40.0, 16.0
-"""Images after which the light may have changed; images of weight 1 in `log_likelihood`."""
+"""Images over which `informative` is averaged; total weight of those in `log_likelihood`."""
 
 
 class Points:
@@ -119,20 +119,20 @@ class Points:
 
 
 def systematic_resampling(
-    weights: FloatArray, sets: NDArray[np.intp], sizes: NDArray[np.intp], rng: np.random.Generator
+    weights: FloatArray, sizes: NDArray[np.intp], draws: NDArray[np.intp], rng: np.random.Generator
 ) -> NDArray[np.intp]:
     """
-    Draw increasing indices (sum of `sizes`,) by systematic resampling within each set of points.
+    Draw increasing indices (sum of `draws`,) by systematic resampling within each set of points.
 
-    `sets` (s,): numbers of points of consecutive sets; `weights` (m,), of sum one in each set;
-    `sizes` (s,): how many points to draw of each.
+    `sizes` (s,): numbers of points of consecutive sets; `weights` (m,), of sum one in each set;
+    `draws` (s,): how many points to draw from each.
     """
-    number = np.repeat(np.arange(len(sizes)), sizes)
-    position = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
-    ticks = number + (rng.random(len(sizes))[number] + position) / sizes[number]
-    ends = np.cumsum(sets)[number]
+    number = np.repeat(np.arange(len(draws)), draws)
+    position = np.arange(len(number)) - (np.cumsum(draws) - draws)[number]
+    ticks = number + (rng.random(len(draws))[number] + position) / draws[number]
+    ends = np.cumsum(sizes)[number]
     chosen = np.searchsorted(np.cumsum(weights), ticks)
-    return np.asarray(np.clip(chosen, ends - sets[number], ends - 1))
+    return np.asarray(np.clip(chosen, ends - sizes[number], ends - 1))
 
 
 @dataclass(eq=False)
@@ -238,9 +238,9 @@ class Hypotheses:
         """
         Return the likeliest hypothesis, then others to keep, and whether the belief changed.
 
-        The belief changes where all hypotheses of other places together are likelier: the best of
-        these then has the odds of all. `near` (m,): points at the place of the belief; drop other
-        hypotheses of that place.
+        The belief changes if a gross hypothesis is likelier, or if all hypotheses of other places
+        together are: the best of these then gets the odds of all. `near` (m,): points at the place
+        of the belief; drop hypotheses of that place that are not gross.
         """
         kept = self.gross | (self.sums(self.points.weights * near) <= 0.5)
         kept[0] = True

@@ -299,8 +299,8 @@ class ImageModel:
         """
         Measure n epsilon and `spacing` at places of the map.
 
-        n is the number of images that k_X sees from a median place. The median is over places:
-        a place counts once however many images a robot took while it stood there.
+        n is the sum of k_X over the images, at a median place: a place counts once however many
+        images a robot took while it stood there.
         """
         z = self._search.z
         sample = z[:: max(1, len(z) // 300)]

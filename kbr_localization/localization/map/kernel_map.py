@@ -55,7 +55,7 @@ class MappingRecord:
     (m,); `relative`: (m, 3) measured pose of the first image in the frame of the second;
     `misses`: (m, 3) its difference from the poses of the map; `score`: (m,); `kept`: (m,) 1 if it
     was used, 0 if it contradicts others. `point`: (3,) pose, in the frame of the camera, of the
-    point that the map's poses are poses of. `aligned`: True if `kbr map align` or known poses
+    point whose poses the map holds. `aligned`: True if `kbr map align` or known poses
     define the map frame; False if it is the frame of the first image.
     """
 
@@ -174,7 +174,7 @@ class KernelMap:
 
     @property
     def decay_length(self) -> float:
-        """Metres over which the similarity of images falls by e; 0 if not known."""
+        """Metres over which the similarity of images falls by a factor e; 0 if not known."""
         return self.decay.length if self.decay else 0.0
 
     def per_camera(self, values: FloatArray) -> FloatArray:
@@ -225,9 +225,9 @@ class KernelMap:
         """
         Compare a descriptor (d,) with the map's images.
 
-        Up to `EXACT_IMAGES` images the whole kernel vector is computed; the cost does not grow
-        further with the map. `thorough`: search the whole map for candidates, for a start without
-        a belief. `nearby`: (m,) increasing indices of images whose values will be needed.
+        Up to `EXACT_IMAGES` images the whole kernel vector is computed; beyond, the cost does not
+        grow with the map, except with `thorough`, which searches the whole map for candidates, for
+        a start without a belief. `nearby`: (m,) increasing indices of images that will be needed.
         """
         missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:

@@ -15,8 +15,8 @@ With the image kernel k and the kernel mean m = sum_j k(., Z_j) / l of l images 
 (Schoelkopf, Smola, Mueller 1998, appendix B). Centring removes what all images of a building have
 in common, such as light and walls, which is no evidence of a place. An image that resembles all
 others is no longer the best match of all images (Jegou, Chum 2012, on words of images). The cosine
-k~ is in [-1, 1], 1 between equal images, and uses this range on every map, so that one bandwidth
-suits all cameras and descriptors. |k(., a) - m|^2 is at least 0.01.
+k~ is in [-1, 1], in practice from -0.5 to 1, and uses this range on every map, so that one
+bandwidth suits all cameras and descriptors. |k(., a) - m|^2 is taken as at least 0.01.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Beliefs that are kernel means on the map's poses: Algorithm 1 of [MbKSR], fKBF a
 With alpha (n,) the signed weights of the posterior, u the odometry's increment and f its motion
 (section 6.3), Algorithm 1 as printed takes for each image the steps
 
-    m_j = sum_i alpha_i m(X_j | f(X_i, u))              (27), Mb-KSR
+    m_j = sum_i alpha_i m(X_j | X_i, u)                 (27), Mb-KSR
     mu = (G_X + n epsilon I)^-1 m                       (29)
     alpha = L G_Y ((L G_Y)^2 + delta I)^-1 L k_Y(y),    L = diag(mu)   (31)
 
@@ -15,7 +15,7 @@ kernel Monte Carlo filter (Kanagawa, Nishiyama, Gretton, Fukumizu, AAAI 2014 and
 28, 2016) predicts by sampling and resamples by herding: with points U_j of the prior,
 
     U_j ~ p(x' | U_j, u),    m_i = mean of k_X(X_i, U_j),    then mu and alpha as above,
-    U_1, U_2, ... = herding of sum_i alpha_i k_X(., X_i) in {X_i}.
+    U_1, U_2, ... = herding of sum_i alpha_i k_X(., X_i) in {X_i : alpha_i is not 0}.
 """
 
 from typing import Any
@@ -293,8 +293,7 @@ class KernelMonteCarloFilter(OnMap):
         self.points = None
 
     def herded(self, alpha: FloatArray) -> Points:
-        """Return points drawn as `KernelMean.herd` does, using the known Gram matrix."""
-        # points without weight are far from the others and never chosen
+        """Herd with weights alpha (n,) on the known Gram matrix, among map poses with weight."""
         active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
         gram = self.gram_x[np.ix_(active, active)]
         target, repulsion = gram @ alpha[active], np.zeros(len(active))
