@@ -131,7 +131,7 @@ def test_parameters_of_a_method_are_set_on_a_map(shared_map):
         ('algorithm1', 'neighbours=5', "unknown parameter 'neighbours'"),
         ('algorithm1', 'normalise=2', "'normalise': expected bool, got '2'"),
         ('kbr', 'localized_mass=0', r"'localized_mass': expected a value in \[0.05, 1.0\]"),
-        ('kbr', 'vision.words=100', r"'vision\.words': is fixed in the map"),
+        ('kbr', 'vision.words=100', r"'vision\.words' is fixed in the map"),
         ('nearest', 'points=100', "unknown parameter 'points': there are no parameters to set"),
         ('dead-reckoning', 'points=100', "'points': expected one of noise_scale$"),
     ):

@@ -75,7 +75,8 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     if hasattr(sys.stdout, 'reconfigure'):
         sys.stdout.reconfigure(errors='replace')  # for terminals without Unicode
-    logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
+    layout = 'kbr: %(levelname)s: %(message)s'
+    logging.basicConfig(format=layout, level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_make_printable)
     try:
@@ -100,6 +101,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 def _make_printable(record: logging.LogRecord) -> bool:
     record.msg, record.args = printable(record.getMessage()), ()
+    record.levelname = record.levelname.lower()
     return True
 
 

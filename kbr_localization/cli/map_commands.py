@@ -168,7 +168,7 @@ def align(
     map_file: MapFile,
     *,
     out: Out,
-    at: Annotated[Optional[list[str]], typer.Option(help='Known position, SECONDS,X,Y')] = None,
+    at: Annotated[Optional[list[str]], typer.Option(help='SECONDS of the run,X,Y')] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
     bag: Annotated[Optional[Path], typer.Option(help='A run with known poses.')] = None,
     scale: Annotated[bool, typer.Option('--scale', help='Change the scale too.')] = False,
@@ -289,7 +289,7 @@ def grown(
     if not path.is_file():
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
     if path.samefile(map_file):
-        raise KbrError(f'{path}: is the map itself: expected the file with the added images')
+        raise KbrError(f'{path} is the map itself: expected the file with the added images')
     whole = with_settings_of(base, KernelMap.load(path))
     new = len(whole) - len(base)
     if not (merge or drop):

@@ -155,7 +155,7 @@ def apply_settings(kernel_map: Any, method: str, settings: Sequence[str] | None)
     for name in (setting.partition('=')[0].strip() for setting in settings or ()):
         if name.startswith(VisionConfig.prefix):
             raise ConfigurationError(
-                f'parameter {name!r}: is fixed in the map, whose images were described with it: '
+                f'parameter {name!r} is fixed in the map, whose images were described with it: '
                 'set it when the map is built'
             )
     (values,) = _parse(settings, registry.method_named(method).config)

@@ -59,7 +59,8 @@ def try_drives(drives: Sequence[Dataset]) -> tuple[Data, Data, Trajectory]:
         if (driven := _distance(drive)) < MIN_DRIVE_M:
             raise EvaluationError(
                 f'{drive.name}: the odometry shows no motion: {driven:.2f} m over {len(drive)} '
-                f'images, expected at least {MIN_DRIVE_M:g} m; {_DRIVE_TWICE}'
+                f'images, expected at least {MIN_DRIVE_M:g} m; if the robot drove, choose another '
+                f'odometry (--odometry-topic of a bag); else {_DRIVE_TWICE}'
             )
     known = all(2 * sum(f.reference is not None for f in one) >= len(one) for one in drives)
     posed = drives if known else _with_graph_poses(drives)

@@ -71,7 +71,7 @@ class KbrConfig(Config):
     )
     update_min_d: float = parameter(
         0.2,
-        'travel in metres between two images that update the belief',
+        'least travel in metres between two images that update the belief',
         0.0,
         100.0,
         search=(0.05, 1.0),

@@ -126,7 +126,7 @@ def _cameras(datasets: Sequence[Dataset], known: bool) -> tuple[str, ...]:
         raise MapError(f'the runs have different cameras ({listed}): choose the same in all')
     if len(runs_in) > 1:
         LOG.warning(
-            'warning: reference frames differ (%s) and are treated as one; if they are not, build '
+            'reference frames differ (%s) and are treated as one; if they are not, build '
             'the map of the runs of one frame and add the others with `kbr map extend`',
             '; '.join(f'{frame}: {", ".join(names)}' for frame, names in runs_in.items()),
         )
@@ -146,7 +146,7 @@ def _frames_with_poses(datasets: Sequence[Dataset], known: bool) -> dict[str, An
     for fault in filter(None, outside):
         if not rows:
             raise MapError(fault)
-        LOG.warning('warning: %s', fault)
+        LOG.warning('%s', fault)
     if not rows:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(
@@ -202,6 +202,10 @@ def _usable(
         )
     if fault:
         LOG.warning('the last image that was left out: %s', fault)
+    kept = {runs[number] for number in used}
+    for run in dict.fromkeys(runs):
+        if run not in kept:
+            LOG.warning('no image of %s can be used: the map has none of this run', run.name)
     return used
 
 
