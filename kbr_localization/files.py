@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Iterator
-from contextlib import contextmanager, ExitStack, suppress
+from contextlib import contextmanager, suppress
 import errno
 import fcntl
 import json
@@ -11,9 +11,11 @@ import os
 from pathlib import Path
 import secrets
 import shutil
+import socket
 import stat
 import time
 from typing import Any, BinaryIO
+import weakref
 
 
 def expanded(path: str | Path) -> Path:
@@ -116,12 +118,27 @@ def lock_file(file: BinaryIO | int, refusal: Exception) -> None:
         raise refusal from error
 
 
-@contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time run the block; some file systems have no locks."""
-    with ExitStack() as stack:
-        with suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+class FileLock:
+    """
+    Lock of a file, held by a hidden lock file in its folder, as the file itself may be replaced.
+
+    `release` and the end of the process unlock it. Raises BlockingIOError that names the process
+    which holds the lock, and another OSError when the folder cannot be written.
+    """
+
+    def __init__(self, target: Path) -> None:
+        target = target.resolve()
+        path = target.with_name(f'.{target.name[:60]}.lock')
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        self.release = weakref.finalize(self, os.close, handle)
+        holder = os.pread(handle, 200, 0).decode(errors='replace') or 'another process'
+        try:
+            lock_file(handle, BlockingIOError(errno.EAGAIN, holder, str(path)))
+        except BlockingIOError:
+            self.release()
+            raise
+        except OSError:
+            pass  # some file systems have no locks
+        with suppress(OSError):  # on a full disk the lock has no name
+            os.ftruncate(handle, 0)
+            os.write(handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())

@@ -5,8 +5,7 @@ import stat
 import time
 
 from kbr_localization.files import (
-    lock_file,
-    locked_folder,
+    FileLock,
     new_file,
     read_file,
     read_text,
@@ -88,9 +87,9 @@ def test_a_byte_order_mark_is_no_text(tmp_path, encoding):
     assert read_text(tmp_path / 'a') == 'ä'
 
 
-def test_a_folder_is_locked_for_one_at_a_time(tmp_path):
-    other = os.open(tmp_path, os.O_RDONLY)
-    with locked_folder(tmp_path), pytest.raises(BlockingIOError):
-        lock_file(other, BlockingIOError())
-    lock_file(other, BlockingIOError())
-    os.close(other)
+def test_a_file_is_claimed_by_one_at_a_time(tmp_path):
+    first = FileLock(tmp_path / 'map.h5')
+    with pytest.raises(BlockingIOError, match=f'process {os.getpid()} on'):
+        FileLock(tmp_path / 'map.h5')
+    first.release()
+    FileLock(tmp_path / 'map.h5').release()

@@ -230,7 +230,7 @@ def test_arrays_and_attributes_of_the_wrong_kind_are_refused_in_words(saved, nam
 def test_a_path_that_is_no_map_says_what_was_expected(tmp_path):
     os.mkfifo(tmp_path / 'map.h5')
     for path in (tmp_path, tmp_path / 'map.h5'):
-        with pytest.raises(MapError, match='is a folder or a device: build it with `kbr map'):
+        with pytest.raises(MapError, match='is a folder or a device: expected the file of a map'):
             KernelMap.load(path)
 
 

@@ -295,12 +295,13 @@ def grown(
     if not (merge or drop):
         console.show(str(map_file), {'file': str(path), 'added': new, 'images': len(whole)})
         return
-    if merge:
-        whole = with_statistics(dataclasses.replace(whole, statistics=None))
-    with file.locked():
+    file.claim()
+    try:
         if merge:
-            whole.save(map_file)
-        path.unlink(missing_ok=True)
+            with_statistics(dataclasses.replace(whole, statistics=None)).save(map_file)
+        path.unlink()
+    finally:
+        file.release()
     done = f'{len(whole)} images, {new} of them added' if merge else 'unchanged'
     console.note(f'{map_file}: {done}; {path} is deleted')
 

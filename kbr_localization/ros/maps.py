@@ -177,11 +177,12 @@ class GrowingMap:
         return GrowingMap(in_use, self._config, self._background, self._log)
 
     def close(self, write: bool = True) -> None:
-        """Write the added images, unless they are to be lost."""
+        """Write the added images, and let other processes add to the file."""
         if write:
             self.save()
         if self.unsaved and not self.failure:
             self._log('warning', f'{self.unsaved} images added to the previous map are lost')
+        self.in_use.file.release()
 
     def status_values(self) -> dict[str, Any]:
         """Return name, size and counts of the map for the diagnostics."""
@@ -235,7 +236,7 @@ class GrowingMap:
         if not images:
             return None
         try:
-            self.in_use.file.check()
+            self.in_use.file.claim()
         except MapError as error:
             self.failure = f'no images are added to the map: {error}'
             self._log('error', self.failure)

@@ -181,8 +181,9 @@ def check_map(path: Path) -> int:
 def _read(path: Path) -> tuple[KernelMap, dict[str, np.ndarray], dict[str, Any]]:
     """Return a map, its mapped arrays, which are not verified yet, and their checksums."""
     if not path.is_file():
-        found = 'is a folder or a device' if path.exists() else 'does not exist'
-        raise MapError(f'map {path} {found}: build it with `kbr map build RUN --out {path}`')
+        if path.exists():
+            raise MapError(f'map {path} is a folder or a device: expected the file of a map')
+        raise MapError(f'map {path} does not exist: build it: kbr map build RUN --out {path}')
     try:
         with h5py.File(path, 'r') as file:
             if _plain(file.attrs.get('format')) != FORMAT:

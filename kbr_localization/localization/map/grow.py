@@ -1,14 +1,13 @@
 """Images that are added to a map while a robot localizes on it, and the file with them."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cv2
 from kbr_localization.datasets.multi_camera import side_by_side
 from kbr_localization.errors import MapError
-from kbr_localization.files import locked_folder
+from kbr_localization.files import FileLock
 from kbr_localization.localization.map.kernel_map import KernelMap, PER_IMAGE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.preparation import resize_to_width, select_evenly
@@ -100,38 +99,52 @@ def with_settings_of(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
 
 class GrownFile:
     """
-    The file of a map with added images, which other processes may change.
+    The file of a map with added images, which only one process may write.
 
-    Construct it before reading the file, so that their changes are noticed.
+    Construct it before reading the file, so that changes by other processes are noticed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock: FileLock | None = None
         self._seen = _state(path)
 
-    def check(self) -> None:
-        """Raise MapError if another process has changed the file since it was read."""
+    def claim(self) -> None:
+        """
+        Lock the file until `release` or the end of this process.
+
+        If the folder is not writable there is no lock, and `write` fails later. Raises MapError
+        if another process has locked the file, or has changed it since it was read.
+        """
+        if self._lock is None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = FileLock(self.path)
+            except BlockingIOError as error:
+                raise MapError(
+                    f'{self.path} is being added to by {error.strerror}: end that one first, or '
+                    'give each a folder of its own (grow_into)'
+                ) from error
+            except OSError:
+                pass
         # a file that was deleted may be written again
         if _state(self.path) not in (None, self._seen):
+            self.release()
             raise MapError(
-                f'{self.path} was changed by another process since it was read: load the map '
-                'again, or give each node a folder of its own (grow_into)'
+                f'{self.path} was changed by another process since it was read, and is not '
+                'overwritten: load the map again'
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let no other process change the file during the block; raises MapError as `check`."""
-        with locked_folder(self.path.resolve().parent):
-            self.check()
-            yield
-
     def write(self, kernel_map: KernelMap) -> None:
-        """Write the file; raises MapError as `check`, and if it cannot be written."""
-        with suppress(OSError):  # `save` says why it cannot be written
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.locked():
-            kernel_map.save(self.path)
-            self._seen = _state(self.path)
+        """Lock and write the file; raises MapError as `claim`, and if it cannot be written."""
+        self.claim()
+        kernel_map.save(self.path)
+        self._seen = _state(self.path)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
