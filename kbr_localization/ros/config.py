@@ -5,7 +5,7 @@ import re
 from typing import ClassVar
 
 from kbr_localization.configuration import Config, parameter
-from kbr_localization.datasets.multi_camera import camera_names
+from kbr_localization.datasets.multi_camera import camera_names, STAMP_TOLERANCE
 from kbr_localization.datasets.tracks import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
@@ -47,7 +47,9 @@ class InputConfig(StreamConfig):
     image_topics: tuple[str, ...] = parameter(
         (), 'topics of several cameras, as front/image, in the order of the map; empty: image'
     )
-    sync_tolerance: float = parameter(0.05, 'seconds between images of one set', 0.0, 1.0)
+    sync_tolerance: float = parameter(
+        STAMP_TOLERANCE, 'seconds between images of one set', 0.0, 1.0
+    )
     odom_source: str = parameter(
         'auto',
         'odom_frame_id to base_frame_id on /tf, or the topic odom; auto: odom until /tf has it',

@@ -32,9 +32,9 @@ class ConsecutiveImages:
     The last images and their odometry poses; `probability` that the odometry is wrong now.
 
     An image that is less like the map than the map's own images are (a white wall) is not used.
-    `odometry_wrong`: whether the probability exceeds 0.5. `repeated`: whether the last image
-    equals an earlier one bit for bit although the robot has moved: the camera is frozen. `decay`:
-    the similarity decay of this run, learnt from pairs that agree with the odometry; None before.
+    `repeated`: whether the last image equals an earlier one bit for bit although the robot has
+    moved: the camera is frozen. `decay`: the similarity decay of this run, learnt from pairs that
+    agree with the odometry; None before.
     """
 
     def __init__(self, kernel_map: KernelMap) -> None:
@@ -44,9 +44,13 @@ class ConsecutiveImages:
     def reset(self) -> None:
         self._poses, self._means = np.zeros((0, 3)), np.zeros(0)
         self._images = np.asarray(self._map.descriptors[:0])
-        self.probability, self.repeated, self.odometry_wrong = 0.0, False, False
+        self.probability, self.repeated = 0.0, False
         self.decay: SimilarityDecay | None = None
         self._decay_covariance = RUN_SD**2 * np.eye(3)
+
+    @property
+    def odometry_wrong(self) -> bool:
+        return self.probability > 0.5
 
     @functools.cached_property
     def _map_decay(self) -> SimilarityDecay | None:
@@ -58,7 +62,7 @@ class ConsecutiveImages:
         return float(np.quantile(self._map.centring.means, 0.005))
 
     def update(self, image: np.ndarray, pose: FloatArray, seconds: float) -> None:
-        """Add an image (d,) at an odometry pose (3,), so many seconds after the last one."""
+        """Add an image (d,) at an odometry pose (3,), taken `seconds` after the last one."""
         centring, decay = self._map.centring, self.decay or self._map_decay
         mean = float(centring.reference_values(image).mean())
         d, a = se2.magnitude(se2.between(self._poses, pose))
@@ -79,7 +83,6 @@ class ConsecutiveImages:
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)
             odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
             self.probability = float(1.0 / (1.0 + np.exp(-odds)))
-            self.odometry_wrong = self.probability > 0.5
             if usable and u[n] > STANDING:
                 self.learn(value, d[n], a[n], inlier * (1.0 - self.probability))
         self._poses = np.concatenate([self._poses, pose[np.newaxis]])[-8:]

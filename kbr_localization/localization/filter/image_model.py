@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import cg
 from scipy.spatial import cKDTree
 
 Single = NDArray[np.float32]
@@ -325,6 +324,8 @@ def _place_weights(crowds: FloatArray) -> FloatArray:
 
 def _solved(system: csr_array, right: FloatArray) -> FloatArray:
     """Solve system x = right (k, p) for each column, by conjugate gradients."""
+    from scipy.sparse.linalg import cg  # noqa: PLC0415  (only maps of many images need it)
+
     # not without images in reach: older versions of SciPy refuse
     return np.stack([cg(system, b, atol=0.0)[0] if b.any() else b for b in right.T], axis=1)
 
