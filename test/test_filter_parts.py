@@ -130,8 +130,8 @@ def test_likelihood_and_coverage_are_those_of_the_plain_formula():
     whole = 1.0 + CONFIG.state_ridge
     crowds = gram(MAP.poses, MAP.poses).sum(axis=1)
     mean = np.average(k_y @ on_map, weights=1.0 / crowds)
-    for crowd in (40, 80):
-        r, c = model.evaluate(points.poses, points.weights, crowd, seen, no_noise)
+    for close in (40, 80):
+        r, c = model.evaluate(points.poses, points.weights, close, seen, no_noise)
         np.testing.assert_allclose(r, k_y @ b / mean, rtol=0.02, atol=0.02)
         np.testing.assert_allclose(c, np.clip(b.sum(axis=0) * whole, 0, 1), atol=0.01)
 

@@ -78,7 +78,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     layout = 'kbr: %(levelname)s: %(message)s'
     logging.basicConfig(format=layout, level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_make_printable)
+        handler.addFilter(_prepare)
     try:
         code = command(arguments, prog_name='kbr', standalone_mode=False)
         sys.stdout.flush()
@@ -99,7 +99,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     return int(code or 0)
 
 
-def _make_printable(record: logging.LogRecord) -> bool:
+def _prepare(record: logging.LogRecord) -> bool:
     record.msg, record.args = printable(record.getMessage()), ()
     record.levelname = record.levelname.lower()
     return True

@@ -24,7 +24,7 @@ from scipy import special
 TOLERANCE_S = 0.01
 """Largest difference of the stamps of a frame and its estimate, the default of evo_ape."""
 LOST_M = 1.0
-"""Position error in metres from which a robot counts as lost."""
+"""Position error in metres above which a robot counts as lost."""
 HOLD_M = 5.0
 """Distance (at most half of the run) over which the error must stay below `LOST_M`."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
@@ -167,7 +167,7 @@ def run_metrics(errors: RunErrors) -> Metrics:
 
 
 def below_1m_from(errors: RunErrors) -> int | None:
-    """Return the first frame after which the error stays below `LOST_M` for `HOLD_M`, or None."""
+    """Return the first frame from which the error stays below `LOST_M` for `HOLD_M`, or None."""
     total = errors.travel_m[-1]
     end = errors.travel_m + min(HOLD_M, total / 2)
     until = np.searchsorted(errors.travel_m, end, side='right')

@@ -153,7 +153,7 @@ def length_scale(poses: FloatArray, decay_length: float = 0.0) -> float:
 
 
 def image_spacing(poses: FloatArray) -> float:
-    """Return the median distance in metres from a place of poses (n, 3) to the next nearest."""
+    """Return the median distance in metres from a place of poses (n, 3) to the nearest other."""
     # images within a small fraction of the bandwidth are at one place: the robot stood still
     spot = 0.05 * length_scale(poses) * KbrConfig().position_bandwidth
     _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)

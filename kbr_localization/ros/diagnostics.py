@@ -133,7 +133,7 @@ def diagnose(
     """
     Return one line for each problem of a node's inputs, with its remedy.
 
-    `awaits_motion`: what needs the robot to move. `contradiction`: how images contradict the
+    `awaits_motion`: why the robot must move, or ''. `contradiction`: how images contradict the
     odometry. `rival`: the node's transform, if another node broadcasts it too.
     """
     source, image, lead = inputs.odometry, inputs.image.name, inputs.lead

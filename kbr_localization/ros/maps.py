@@ -131,8 +131,8 @@ class GrowingMap:
             self._saved = time.monotonic()
             self._background.submit(self.save)
         config, estimate = self._config(), answer.estimate
-        pose_is_sure = self._update_travel(answer)
-        if not (config.grow_map and estimate.updated and pose_is_sure):
+        may_add = self._update_travel(answer)
+        if not (config.grow_map and estimate.updated and may_add):
             return None
         # a localization method without `best_similarity` adds nothing
         best = np.array(estimate.diagnostics.get('best_similarity', math.inf))

@@ -135,7 +135,8 @@ def _drive(part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer) -> li
             if changed or right:
                 stays.append([])
             else:
-                weight = localizer.decorrelation(metres, np.inf)  # a robot takes more images
+                # without the cap on metres: a robot takes more images on the way
+                weight = localizer.decorrelation(metres, np.inf)
                 stays[-1].append((weight, likelihood, coverage))
     return stays
 

@@ -205,7 +205,7 @@ def _usable(
     kept = {runs[number] for number in used}
     for run in dict.fromkeys(runs):
         if run not in kept:
-            LOG.warning('no image of %s can be used: the map has none of this run', run.name)
+            LOG.warning('the map has no image of %s: none of those chosen can be used', run.name)
     return used
 
 

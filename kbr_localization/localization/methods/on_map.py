@@ -1,8 +1,8 @@
 """
 Beliefs that are kernel means on the map's poses: Algorithm 1 of [MbKSR], fKBF and KMCF.
 
-With alpha (n,) the signed weights of the posterior, u the odometry's increment and f its motion
-(section 6.3), Algorithm 1 as printed takes for each image the steps
+With alpha (n,) the signed weights of the posterior and u the odometry's increment (section 6.3),
+Algorithm 1 as printed takes for each image the steps
 
     m_j = sum_i alpha_i m(X_j | X_i, u)                 (27), Mb-KSR
     mu = (G_X + n epsilon I)^-1 m                       (29)
@@ -181,8 +181,8 @@ class FullyNonparametricFilter(OnMap):
 
     Differences from the paper: w is divided by its sum (with few transitions the weights would
     vanish step by step), negative weights are cut off between two images, and the pose is the mean
-    about the highest mode. Raises LocalizationError for a map with
-    fewer than `MIN_TRANSITIONS` transitions.
+    about the highest mode. Raises LocalizationError for a map with fewer than `MIN_TRANSITIONS`
+    transitions.
     """
 
     parameters = config_class('OnMapConfig', **ON_MAP)
